@@ -1,0 +1,18 @@
+# dsec_room(NAME LINKS...): one library from all sources of the calling folder. What a room may link is what it may include
+# (DESIGN: cli -> layers, runners, registry -> core); tests/unit/rooms checks the include lines themselves.
+function(dsec_room name)
+  cmake_parse_arguments(ROOM "" "" "LINKS;EXCLUDE" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  foreach(pattern ${ROOM_EXCLUDE})
+    list(FILTER sources EXCLUDE REGEX ${pattern})
+  endforeach()
+  if(NOT sources)
+    add_library(${name} INTERFACE)
+    target_include_directories(${name} INTERFACE ${CMAKE_SOURCE_DIR})
+    target_link_libraries(${name} INTERFACE ${ROOM_LINKS})
+    return()
+  endif()
+  add_library(${name} STATIC ${sources})
+  target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR})
+  target_link_libraries(${name} PUBLIC ${ROOM_LINKS} PRIVATE dsec_warnings)
+endfunction()
