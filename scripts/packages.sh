@@ -1,0 +1,45 @@
+# Which packages each part of ./dev needs (names of Debian 12 and newer), and how they get there.
+# shellcheck shell=bash disable=SC2034 # the lists are read by name
+
+readonly packages_build="g++ cmake ninja-build pkg-config ccache git ca-certificates
+  libarchive-dev libgit2-dev libsqlite3-dev libyaml-cpp-dev libcurl4-openssl-dev libssl-dev libseccomp-dev
+  catch2 libcli11-dev nlohmann-json3-dev libfmt-dev libspdlog-dev"
+readonly packages_test="python3 python3-pytest python3-pytest-timeout attr acl busybox-static bzip2 xz-utils zstd umoci
+  e2fsprogs qemu-system-x86 cpio mmdebstrap"
+readonly packages_lint="clang-format-14 clang-tidy shellcheck"
+readonly packages_clang="clang"
+readonly packages_bench="python3 podman runc bubblewrap mmdebstrap"
+readonly packages_demo="mmdebstrap git python3 dpkg-dev"
+
+is_installed() {
+  dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed'
+}
+
+missing_packages() {
+  local group list package
+  for group in "$@"; do
+    list="packages_$group"
+    for package in ${!list}; do
+      is_installed "$package" || echo "$package"
+    done
+  done | sort -u | tr '\n' ' '
+}
+
+# need GROUP...: returns when every package of these groups is installed.
+need() {
+  local missing
+  if ! command -v dpkg-query >/dev/null; then
+    echo "note: this is no Debian; what ./dev needs is listed in scripts/packages.sh" >&2
+    return
+  fi
+  missing=$(missing_packages "$@")
+  [ -n "$missing" ] || return 0
+  if [ "$(id -u)" != 0 ]; then
+    echo "error: packages are missing that this needs" >&2
+    echo "  try: sudo apt-get update && sudo apt-get install --no-install-recommends $missing" >&2
+    exit 1
+  fi
+  echo "installing: $missing" >&2
+  # shellcheck disable=SC2086
+  { apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends $missing; } </dev/null >&2
+}
