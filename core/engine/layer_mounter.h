@@ -1,0 +1,48 @@
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/unique_fd.h"
+#include "core/engine/layer_store.h"
+
+namespace dsec::engine {
+
+/// The read-only trees that a sandbox's overlay is stacked from.
+struct LayerStack {
+  /// Detached mounts (open_tree with OPEN_TREE_CLONE), bottom to top, each the root of one EROFS image; the last may be
+  /// the fix-up of directory attributes. They belong to the caller, who may id-map and attach them once.
+  std::vector<UniqueFd> lowers;
+};
+
+/// A file of one layer that another layer of the stack hides, or that cannot be stacked.
+struct StackConflict {
+  std::string path;          ///< bytes, relative
+  std::string lower, upper;  ///< names of the two layers
+  std::string what;          ///< "a directory over a symlink"
+};
+
+/// Makes layers visible: one EROFS mount per host and meta digest, shared by all sandboxes, in a mount namespace pinned
+/// at run/mntns. A mount lives until gc finds no lease that names its layer.
+class LayerMounter {
+ public:
+  virtual ~LayerMounter() = default;
+
+  /// Mounts what is not mounted yet, and returns clones. The caller has written a lease that names the layers. Throws
+  /// Error naming both layers when they cannot be stacked, unless `accept_conflicts`.
+  virtual LayerStack open(std::span<const StoredLayer> bottom_to_top, bool accept_conflicts) = 0;
+
+  /// Conflicts of a stack without mounting anything (no root needed).
+  virtual std::vector<StackConflict> conflicts(std::span<const StoredLayer> bottom_to_top) = 0;
+
+  /// The composed read-only tree at `target`, in the caller's mount namespace, until unmount_at.
+  virtual void mount_at(std::span<const StoredLayer> bottom_to_top, const std::filesystem::path& target) = 0;
+  virtual void unmount_at(const std::filesystem::path& target) = 0;
+
+  /// Unmounts every image whose meta digest is not in `needed`; returns how many.
+  virtual std::size_t unmount_unused(std::span<const Digest> needed) = 0;
+};
+
+}  // namespace dsec::engine

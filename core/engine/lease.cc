@@ -1,0 +1,84 @@
+#include "core/engine/lease.h"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+
+namespace dsec::engine {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr int kSchema = 1;
+
+const std::string& current_boot_id() {
+  static const std::string id = [] {
+    std::string text = read_file("/proc/sys/kernel/random/boot_id", 128);
+    while (!text.empty() && text.back() == '\n') text.pop_back();
+    return text;
+  }();
+  return id;
+}
+
+// Field 22 of /proc/<pid>/stat; 0 when there is no such process. The name in field 2 may hold anything, so reading
+// starts after its last ')'.
+std::uint64_t read_start_ticks(pid_t pid) {
+  std::string stat;
+  try {
+    stat = read_file("/proc/" + std::to_string(pid) + "/stat", 4096);
+  } catch (const Error&) {
+    return 0;
+  }
+  std::size_t at = stat.rfind(')');
+  if (at == std::string::npos) return 0;
+  ++at;
+  for (int field = 2; field < 22 && at != std::string::npos; ++field) at = stat.find(' ', at + (field > 2));
+  std::uint64_t ticks = 0;
+  if (at != std::string::npos) std::from_chars(stat.data() + at + 1, stat.data() + stat.size(), ticks);
+  return ticks;
+}
+
+}  // namespace
+
+ProcessIdentity ProcessIdentity::of(pid_t pid) { return {current_boot_id(), pid, read_start_ticks(pid)}; }
+
+ProcessIdentity ProcessIdentity::self() {
+  static const ProcessIdentity identity = of(::getpid());
+  // A forked child inherits the static.
+  return identity.pid == ::getpid() ? identity : of(::getpid());
+}
+
+bool ProcessIdentity::alive() const { return pid > 0 && start_ticks != 0 && *this == of(pid); }
+
+void Lease::write(const fs::path& directory) const {
+  const Json json = {
+      {"schema", kSchema},
+      {"id", id},
+      {"creator", {{"boot_id", creator.boot_id}, {"pid", creator.pid}, {"start_ticks", creator.start_ticks}}},
+      {"created_ms", std::chrono::duration_cast<std::chrono::milliseconds>(created.time_since_epoch()).count()},
+      {"spec", to_json(spec)}};
+  write_file_atomic(directory / "lease.json", canonical_json(json) + "\n", 0600);
+}
+
+std::optional<Lease> Lease::read(const fs::path& directory) {
+  const fs::path file = directory / "lease.json";
+  std::error_code ignored;
+  if (!fs::exists(file, ignored)) return std::nullopt;
+  const Json json = parse_json(read_file(file), file.native());
+  return attempt("lease " + quote(file.native()) + " is not valid", [&] {
+    if (json_u64(json, "schema") != kSchema) throw failure("it has an unknown schema");
+    Lease lease;
+    lease.id = json_string(json, "id");
+    const Json creator = json.value("creator", Json::object());
+    lease.creator = {json_string(creator, "boot_id"), static_cast<pid_t>(json_u64(creator, "pid")),
+                     json_u64(creator, "start_ticks")};
+    lease.created = std::chrono::system_clock::time_point(std::chrono::milliseconds(json_u64(json, "created_ms")));
+    lease.spec = sandbox_spec_from_json(json.value("spec", Json::object()));
+    return lease;
+  });
+}
+
+}  // namespace dsec::engine

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace dsec::engine {
+
+/// `length` random characters of [a-z2-7], from the kernel's generator.
+std::string random_id(std::size_t length);
+/// Whether `text` consists of [a-z2-7] only.
+bool is_id_text(std::string_view text);
+/// A whole sandbox id: 22 characters of [a-z2-7].
+bool is_sandbox_id(std::string_view text);
+
+}  // namespace dsec::engine

@@ -1,0 +1,202 @@
+#include "core/model/layer_manifest.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+
+namespace dsec {
+namespace {
+
+constexpr std::array<std::string_view, 3> kRoles = {"meta", "data", "chunks"};
+
+BlobRole parse_role(const std::string& text) {
+  const auto found = std::find(kRoles.begin(), kRoles.end(), text);
+  if (found == kRoles.end()) throw usage_error("blob role " + quote(text) + " is unknown");
+  return static_cast<BlobRole>(found - kRoles.begin());
+}
+
+// Paths are bytes and JSON strings are Unicode: '%' and all bytes outside printable ASCII stand as %XX.
+std::string escape_path(const std::string& path) {
+  static constexpr char kHex[] = "0123456789ABCDEF";
+  std::string out;
+  for (const char c : path) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte < 0x7f && byte != '%')
+      out += c;
+    else
+      out += {'%', kHex[byte >> 4], kHex[byte & 15]};
+  }
+  return out;
+}
+
+std::string unescape_path(const std::string& text) {
+  const auto digit = [&](char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    throw usage_error("path " + quote(text) + " has an invalid % escape");
+  };
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      out += text[i];
+      continue;
+    }
+    if (i + 2 >= text.size()) throw usage_error("path " + quote(text) + " has an invalid % escape");
+    out += static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
+    i += 2;
+  }
+  return out;
+}
+
+std::vector<std::string> strings(const Json& object, const char* key) {
+  std::vector<std::string> out;
+  const auto found = object.find(key);
+  if (found == object.end() || found->is_null()) return out;
+  if (!found->is_array()) throw usage_error(quote(key) + " is no list");
+  for (const Json& item : *found) {
+    if (!item.is_string()) throw usage_error(quote(key) + " holds something else than strings");
+    out.push_back(item.get<std::string>());
+  }
+  return out;
+}
+
+std::map<std::string, std::string> string_map(const Json& object, const char* key) {
+  std::map<std::string, std::string> out;
+  const auto found = object.find(key);
+  if (found == object.end() || found->is_null()) return out;
+  if (!found->is_object()) throw usage_error(quote(key) + " is no object");
+  for (const auto& [name, value] : found->items()) {
+    if (!value.is_string()) throw usage_error(quote(key) + " holds something else than strings");
+    out.emplace(name, value.get<std::string>());
+  }
+  return out;
+}
+
+Json to_json(const LayerImage& image) {
+  Json blobs = Json::array();
+  for (const Blob& blob : image.blobs)
+    blobs.push_back(
+        {{"role", kRoles[static_cast<std::size_t>(blob.role)]}, {"digest", blob.digest.str()}, {"size", blob.size}});
+  return {{"blobs", blobs}, {"compression", image.compression}, {"uuid", image.uuid}};
+}
+
+LayerImage image_from_json(const Json& json) {
+  LayerImage image;
+  image.compression = json_string(json, "compression");
+  if (image.compression != "none" && image.compression != "lz4" && image.compression != "zstd")
+    throw usage_error("compression " + quote(image.compression) + " is unknown");
+  image.uuid = json_string(json, "uuid");
+  const auto blobs = json.find("blobs");
+  if (blobs == json.end() || !blobs->is_array()) throw usage_error("'blobs' is no list");
+  for (const Json& blob : *blobs)
+    image.blobs.push_back(
+        {parse_role(json_string(blob, "role")), Digest::parse(json_string(blob, "digest")), json_u64(blob, "size")});
+  if (!image.find(BlobRole::Meta)) throw usage_error("an image has no meta blob");
+  return image;
+}
+
+Json to_json(const Provenance& provenance) {
+  Json json = {{"source", provenance.source},
+               {"inputs", provenance.inputs},
+               {"options", provenance.options},
+               {"mkfs", provenance.mkfs}};
+  Json steps = Json::array();
+  for (const Digest& step : provenance.steps) steps.push_back(step.str());
+  json["steps"] = steps;
+  if (provenance.built_on) json["built_on"] = provenance.built_on->str();
+  return json;
+}
+
+Provenance provenance_from_json(const Json& json) {
+  Provenance provenance;
+  provenance.source = json_string(json, "source");
+  provenance.inputs = string_map(json, "inputs");
+  provenance.options = string_map(json, "options");
+  provenance.mkfs = json_string(json, "mkfs");
+  for (const std::string& step : strings(json, "steps")) provenance.steps.push_back(Digest::parse(step));
+  if (const std::string built_on = json_string_or(json, "built_on", ""); !built_on.empty())
+    provenance.built_on = Digest::parse(built_on);
+  return provenance;
+}
+
+}  // namespace
+
+const Blob* LayerImage::find(BlobRole role) const noexcept {
+  const auto found = std::find_if(blobs.begin(), blobs.end(), [&](const Blob& blob) { return blob.role == role; });
+  return found == blobs.end() ? nullptr : &*found;
+}
+
+const Blob& LayerImage::blob(BlobRole role) const {
+  if (const Blob* found = find(role)) return *found;
+  throw failure("the image has no " + std::string(kRoles[static_cast<std::size_t>(role)]) + " blob");
+}
+
+Json to_json(const ImageConfig& config) {
+  return {{"env", config.env},
+          {"workdir", config.workdir},
+          {"user", config.user},
+          {"stop_signal", config.stop_signal},
+          {"entrypoint", config.entrypoint},
+          {"command", config.command},
+          {"exposed_ports", config.exposed_ports},
+          {"volumes", config.volumes},
+          {"labels", config.labels}};
+}
+
+ImageConfig image_config_from_json(const Json& json) {
+  ImageConfig config;
+  config.env = strings(json, "env");
+  config.workdir = json_string_or(json, "workdir", "");
+  config.user = json_string_or(json, "user", "");
+  config.stop_signal = json_string_or(json, "stop_signal", "");
+  config.entrypoint = strings(json, "entrypoint");
+  config.command = strings(json, "command");
+  config.exposed_ports = strings(json, "exposed_ports");
+  config.volumes = strings(json, "volumes");
+  config.labels = string_map(json, "labels");
+  return config;
+}
+
+std::string LayerManifest::canonical() const {
+  Json json = {{"schema", kSchema},    {"kind", to_string(name.kind)},    {"name", name.name},
+               {"platform", platform}, {"config", dsec::to_json(config)}, {"provenance", to_json(provenance)}};
+  json["images"] = Json::array();
+  for (const LayerImage& image : images) json["images"].push_back(to_json(image));
+  json["implicit_parents"] = Json::array();
+  for (const std::string& path : implicit_parents) json["implicit_parents"].push_back(escape_path(path));
+  return canonical_json(json);
+}
+
+LayerManifest LayerManifest::parse(std::string_view text, std::string_view origin) {
+  const Json json = parse_json(text, origin);
+  return attempt("manifest " + std::string(origin) + " is not valid", [&] {
+    if (const std::uint64_t schema = json_u64(json, "schema"); schema != kSchema)
+      throw usage_error("schema " + std::to_string(schema) + " is unknown; this dsec knows " + std::to_string(kSchema));
+    LayerManifest manifest{LayerName::parse(json_string(json, "kind") + "/" + json_string(json, "name")),
+                           json_string(json, "platform"),
+                           {},
+                           {},
+                           {},
+                           {}};
+    const auto images = json.find("images");
+    if (images == json.end() || !images->is_array() || images->empty())
+      throw usage_error("'images' is no list of images");
+    for (const Json& image : *images) manifest.images.push_back(image_from_json(image));
+    manifest.config = image_config_from_json(json.value("config", Json::object()));
+    manifest.provenance = provenance_from_json(json.value("provenance", Json::object()));
+    for (const std::string& path : strings(json, "implicit_parents"))
+      manifest.implicit_parents.push_back(unescape_path(path));
+    return manifest;
+  });
+}
+
+std::uint64_t LayerManifest::total_size() const {
+  std::uint64_t total = 0;
+  for (const LayerImage& image : images)
+    for (const Blob& blob : image.blobs) total += blob.size;
+  return total;
+}
+
+}  // namespace dsec

@@ -1,0 +1,149 @@
+#include "core/model/sandbox_spec.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+
+namespace dsec {
+namespace {
+using std::chrono::milliseconds;
+
+template <typename T>
+std::optional<T> optional_member(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  if (found == json.end() || found->is_null()) return std::nullopt;
+  return found->get<T>();
+}
+
+std::optional<milliseconds> optional_ms(const Json& json, const char* key) {
+  const auto count = optional_member<std::int64_t>(json, key);
+  return count ? std::optional(milliseconds(*count)) : std::nullopt;
+}
+
+template <typename T>
+void put(Json& json, const char* key, const std::optional<T>& value) {
+  if (value) json[key] = *value;
+}
+
+void put(Json& json, const char* key, const std::optional<milliseconds>& value) {
+  if (value) json[key] = value->count();
+}
+
+// nlohmann reports a wrong type as its own exception; every Json that reaches us may be a file somebody edited.
+template <typename Read>
+auto read_json(std::string_view what, Read&& read) {
+  try {
+    return read();
+  } catch (const nlohmann::json::exception& error) {
+    throw usage_error(std::string(what) + " is not valid: " + error.what());
+  }
+}
+
+}  // namespace
+
+Json to_json(const SandboxSpec& spec) {
+  Json json = {{"name", spec.name},
+               {"environment", spec.environment},
+               {"backend", spec.backend},
+               {"accept_conflicts", spec.accept_conflicts},
+               {"config", to_json(spec.config)},
+               {"hostname", spec.hostname},
+               {"network", spec.network == NetworkMode::Host ? "host" : "none"},
+               {"userns", spec.userns == UserNamespace::Host ? "host" : "auto"},
+               {"labels", spec.labels},
+               {"read_only", spec.read_only},
+               {"remove_at_end", spec.remove_at_end}};
+  json["layers"] = Json::array();
+  for (const Digest& layer : spec.layers) json["layers"].push_back(layer.str());
+  json["binds"] = Json::array();
+  for (const BindMount& bind : spec.binds)
+    json["binds"].push_back({{"source", bind.source}, {"target", bind.target}, {"read_only", bind.read_only}});
+  Json limits = {{"output", spec.limits.output}};
+  put(limits, "cpus", spec.limits.cpus);
+  put(limits, "memory", spec.limits.memory);
+  put(limits, "pids", spec.limits.pids);
+  put(limits, "disk", spec.limits.disk);
+  json["limits"] = limits;
+  put(json, "lifetime_ms", spec.lifetime);
+  put(json, "idle_ms", spec.idle);
+  return json;
+}
+
+SandboxSpec sandbox_spec_from_json(const Json& json) {
+  return read_json("sandbox specification", [&] {
+    SandboxSpec spec;
+    spec.name = json.value("name", "");
+    spec.environment = json.value("environment", "");
+    spec.backend = json.value("backend", "container");
+    spec.accept_conflicts = json.value("accept_conflicts", false);
+    spec.config = image_config_from_json(json.value("config", Json::object()));
+    spec.hostname = json.value("hostname", "");
+    spec.network = json.value("network", "none") == "host" ? NetworkMode::Host : NetworkMode::None;
+    spec.userns = json.value("userns", "auto") == "host" ? UserNamespace::Host : UserNamespace::Auto;
+    spec.labels = json.value("labels", std::map<std::string, std::string>{});
+    spec.read_only = json.value("read_only", false);
+    spec.remove_at_end = json.value("remove_at_end", false);
+    for (const Json& layer : json.value("layers", Json::array()))
+      spec.layers.push_back(Digest::parse(layer.get<std::string>()));
+    for (const Json& bind : json.value("binds", Json::array()))
+      spec.binds.push_back({json_string(bind, "source"), json_string(bind, "target"), bind.value("read_only", false)});
+    const Json limits = json.value("limits", Json::object());
+    spec.limits.output = limits.value("output", spec.limits.output);
+    spec.limits.cpus = optional_member<double>(limits, "cpus");
+    spec.limits.memory = optional_member<std::uint64_t>(limits, "memory");
+    spec.limits.pids = optional_member<std::uint64_t>(limits, "pids");
+    spec.limits.disk = optional_member<std::uint64_t>(limits, "disk");
+    spec.lifetime = optional_ms(json, "lifetime_ms");
+    spec.idle = optional_ms(json, "idle_ms");
+    return spec;
+  });
+}
+
+Json to_json(const ExecSpec& spec) {
+  Json json = {{"argv", spec.argv}, {"env", spec.env},      {"workdir", spec.workdir}, {"user", spec.user},
+               {"tty", spec.tty},   {"rows", spec.rows},    {"columns", spec.columns}, {"stdin", spec.open_stdin},
+               {"main", spec.main}, {"detach", spec.detach}};
+  put(json, "timeout_ms", spec.timeout);
+  put(json, "output_limit", spec.output_limit);
+  return json;
+}
+
+ExecSpec exec_spec_from_json(const Json& json) {
+  return read_json("command specification", [&] {
+    ExecSpec spec;
+    spec.argv = json.value("argv", std::vector<std::string>{});
+    spec.env = json.value("env", std::vector<std::string>{});
+    spec.workdir = json.value("workdir", "");
+    spec.user = json.value("user", "");
+    spec.tty = json.value("tty", false);
+    spec.rows = json.value("rows", std::uint16_t{24});
+    spec.columns = json.value("columns", std::uint16_t{80});
+    spec.open_stdin = json.value("stdin", false);
+    spec.main = json.value("main", false);
+    spec.detach = json.value("detach", false);
+    spec.timeout = optional_ms(json, "timeout_ms");
+    spec.output_limit = optional_member<std::uint64_t>(json, "output_limit");
+    return spec;
+  });
+}
+
+int ExecResult::shell_code() const noexcept {
+  switch (cause) {
+    case Cause::Exited:
+      return exit_code;
+    case Cause::Signalled:
+    case Cause::OutOfMemory:
+      return 128 + signal;
+    case Cause::TimedOut:
+      return 124;
+    case Cause::CannotExecute:
+      return 126;
+    case Cause::NotFound:
+      return 127;
+    case Cause::Lost:
+      return 125;
+  }
+  return 125;
+}
+
+}  // namespace dsec

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/json.h"
+
+#include "core/base/digest.h"
+#include "core/model/layer_manifest.h"
+
+namespace dsec {
+
+enum class NetworkMode { None, Host };
+enum class UserNamespace { Auto, Host };
+
+/// Absent means unlimited. A limit that the host cannot enforce is refused at creation.
+struct Limits {
+  std::optional<double> cpus;           ///< cores, e.g. 1.5
+  std::optional<std::uint64_t> memory;  ///< bytes
+  std::optional<std::uint64_t> pids;    ///< tasks
+  std::optional<std::uint64_t> disk;    ///< bytes of the writable layer
+  std::uint64_t output = 64ull << 20;   ///< bytes of each stream of a command kept (head and tail)
+  bool operator==(const Limits&) const = default;
+};
+
+/// A host path bound into the sandbox: recorded, and refused by validation.
+struct BindMount {
+  std::string source, target;  ///< absolute
+  bool read_only = false;
+  bool operator==(const BindMount&) const = default;
+};
+
+/// Everything that decides how a sandbox is made. Written into its lease, so that it can be shown and made again.
+struct SandboxSpec {
+  std::string name;         ///< optional, unique among the sandboxes of a DSEC_HOME; [a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}
+  std::string environment;  ///< name of the environment it was made from, or empty
+  std::string backend = "container";
+  std::vector<Digest> layers;     ///< manifest digests, bottom to top
+  bool accept_conflicts = false;  ///< a directory over a symlink etc. between independent layers is accepted
+  ImageConfig config;             ///< merged of the layers and the request: env, workdir, user, stop signal
+  std::string hostname;           ///< empty: the id
+  std::vector<BindMount> binds;
+  Limits limits;
+  NetworkMode network = NetworkMode::None;
+  UserNamespace userns = UserNamespace::Auto;
+  std::optional<std::chrono::milliseconds> lifetime;  ///< from creation to the end
+  std::optional<std::chrono::milliseconds> idle;      ///< end when no operation ran or was attached for so long
+  std::map<std::string, std::string> labels;
+  bool read_only = false;      ///< no writable layer
+  bool remove_at_end = false;  ///< foreground run: the sandbox and its record go when it has ended
+  bool operator==(const SandboxSpec&) const = default;
+};
+
+Json to_json(const SandboxSpec& spec);
+SandboxSpec sandbox_spec_from_json(const Json& json);
+
+/// A command to execute in a sandbox.
+struct ExecSpec {
+  std::vector<std::string> argv;
+  std::vector<std::string> env;  ///< "NAME=value", over the sandbox's
+  std::string workdir, user;     ///< empty: the sandbox's
+  bool tty = false;
+  std::uint16_t rows = 24, columns = 80;
+  bool open_stdin = false;  ///< the caller will write to its standard input; else it reads end of file
+  bool main = false;        ///< the sandbox ends with it
+  bool detach = false;      ///< nobody reads now; its output is kept for logs and attach
+  std::optional<std::chrono::milliseconds> timeout;
+  std::optional<std::uint64_t> output_limit;  ///< over limits.output
+  bool operator==(const ExecSpec&) const = default;
+};
+
+Json to_json(const ExecSpec& spec);
+ExecSpec exec_spec_from_json(const Json& json);
+
+/// How a command ended, and who ended it.
+struct ExecResult {
+  enum class Cause { Exited, Signalled, TimedOut, OutOfMemory, CannotExecute, NotFound, Lost };
+  Cause cause = Cause::Exited;
+  int exit_code = 0;  ///< when Exited
+  int signal = 0;     ///< when Signalled (or the signal that ended it after a timeout)
+  std::chrono::microseconds duration{};
+  std::uint64_t stdout_bytes = 0, stderr_bytes = 0;      ///< written by the command
+  std::uint64_t stdout_dropped = 0, stderr_dropped = 0;  ///< of these, dropped from the middle
+  std::string detail;                                    ///< errno text and the like, for CannotExecute, NotFound, Lost
+  /// 0..255 as DESIGN's exit code table has it: 124 timeout, 126 cannot execute, 127 not found, 128+n, 125 lost.
+  int shell_code() const noexcept;
+};
+
+}  // namespace dsec

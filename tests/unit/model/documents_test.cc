@@ -1,0 +1,66 @@
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/model/layer_manifest.h"
+#include "core/model/sandbox_spec.h"
+
+namespace dsec {
+namespace {
+
+LayerManifest sample() {
+  LayerManifest manifest{LayerName::parse("workspace/toolz"), "linux/amd64", {}, {}, {}, {}};
+  manifest.images.push_back({{{BlobRole::Meta, Digest::of("m"), 4096}, {BlobRole::Data, Digest::of("d"), 8192}},
+                             "none",
+                             "00000000-0000-4000-8000-000000000000"});
+  manifest.config.env = {"A=1"};
+  manifest.provenance.source = "git";
+  manifest.provenance.inputs["commit"] = "3f2c";
+  manifest.provenance.built_on = Digest::of("base");
+  manifest.implicit_parents = {"home", std::string("b\xff%d")};
+  return manifest;
+}
+
+TEST_CASE("a manifest survives its canonical form, bytes in names included", "[model][manifest]") {
+  const LayerManifest manifest = sample();
+  CHECK(LayerManifest::parse(manifest.canonical(), "m") == manifest);
+  CHECK(manifest.total_size() == 12288);
+}
+
+TEST_CASE("a manifest of a newer schema is refused", "[model][manifest]") {
+  CHECK_THROWS_WITH(LayerManifest::parse("{\"schema\":2}", "m"), "manifest m is not valid");
+  try {
+    LayerManifest::parse("{\"schema\":2}", "m");
+  } catch (const Error& error) {
+    CHECK(error.message() == "manifest m is not valid: schema 2 is unknown; this dsec knows 1");
+  }
+}
+
+TEST_CASE("manifests that lie about their types are refused, not crashed on", "[model][manifest]") {
+  for (const char* wrong :
+       {"[]", "{\"schema\":\"1\"}", "{\"schema\":1,\"kind\":\"base\",\"name\":\"x\",\"platform\":\"p\"}",
+        "{\"schema\":1,\"kind\":\"base\",\"name\":\"x\",\"platform\":\"p\",\"images\":[]}",
+        "{\"schema\":1,\"kind\":\"base\",\"name\":\"x\",\"platform\":\"p\",\"images\":[1]}",
+        "{\"schema\":1,\"kind\":\"base\",\"name\":\"x\",\"platform\":\"p\",\"images\":{}}"})
+    CHECK_THROWS_AS(LayerManifest::parse(wrong, "m"), Error);
+}
+
+TEST_CASE("specifications survive their JSON form", "[model][sandbox]") {
+  SandboxSpec spec;
+  spec.name = "one";
+  spec.layers = {Digest::of("a")};
+  spec.limits.cpus = 1.5;
+  spec.limits.memory = 1 << 30;
+  spec.idle = std::chrono::minutes(5);
+  spec.binds = {{"/a", "/b", true}};
+  spec.network = NetworkMode::Host;
+  CHECK(sandbox_spec_from_json(to_json(spec)) == spec);
+  ExecSpec exec;
+  exec.argv = {"true"};
+  exec.timeout = std::chrono::seconds(3);
+  CHECK(exec_spec_from_json(to_json(exec)) == exec);
+  CHECK_THROWS_AS(exec_spec_from_json(Json{{"argv", 3}}), Error);
+}
+
+}  // namespace
+}  // namespace dsec
