@@ -1,0 +1,61 @@
+"""Fixtures and rules of all tests that drive the real program."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import host
+import pytest
+from dsec_tool import Dsec
+
+LANE = os.environ.get("DSEC_LANE", "")
+
+
+def reason_to_leave_out(item) -> str | None:
+    for marker in item.iter_markers("needs"):
+        for feature in marker.args:
+            if not host.has(feature):
+                return f"needs {feature}, which the lane '{host.lane_of(feature)}' has"
+    slow = item.get_closest_marker("guest_slow")
+    if slow and LANE == "guest":
+        return f"too slow in the guest: {slow.args[0]}"
+    if item.get_closest_marker("long") and not os.environ.get("DSEC_TEST_LONG"):
+        return "runs with --long"
+    return None
+
+
+def pytest_collection_modifyitems(config, items):
+    """Tests for another host are deselected, not skipped: a skip is a failure in the lane that exists for the test."""
+    left_out = {item: reason for item in items if (reason := reason_to_leave_out(item))}
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=list(left_out))
+    config.stash[LEFT_OUT] = left_out
+
+
+LEFT_OUT = pytest.StashKey[dict]()
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    for item, reason in config.stash.get(LEFT_OUT, {}).items():
+        terminalreporter.write_line(f"left out: {item.name}: {reason}")
+
+
+@pytest.fixture
+def work():
+    """A folder of the test's own on a real disk, with a short path: sockets in it must fit into 108 bytes."""
+    folder = Path(tempfile.mkdtemp(prefix="dsec-test-"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def dsec(work) -> Dsec:
+    """The program with a home of its own below `work`. Lanes that run sandboxes override it with one that cleans up."""
+    return Dsec(work / "home", work)
+
+
+@pytest.fixture
+def long_run() -> bool:
+    """True with --long: soaks and full numbers of rounds, of which a plain run does a tenth."""
+    return bool(os.environ.get("DSEC_TEST_LONG"))
