@@ -40,7 +40,7 @@ Home Home::open(const fs::path& root) {
     const fs::path format = root / "format", host = root / "host-id";
     if (!fs::exists(format) || !fs::exists(host)) {
       const FileLock lock(root / "lock", FileLock::Mode::Exclusive);
-      for (const char* part : {"store", "cache", "run", "sandboxes"}) make_directories(root / part, 0700);
+      for (const char* part : {"store", "cache", "run", "sandboxes", "names"}) make_directories(root / part, 0700);
       if (!fs::exists(host)) write_file_atomic(host, random_id(6) + "\n", 0600);
       if (!fs::exists(format)) write_file_atomic(format, std::string(kFormat) + "\n", 0600);
     }

@@ -1,5 +1,6 @@
 #include "core/engine/lease.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -60,7 +61,9 @@ void Lease::write(const fs::path& directory) const {
       {"creator", {{"boot_id", creator.boot_id}, {"pid", creator.pid}, {"start_ticks", creator.start_ticks}}},
       {"created_ms", std::chrono::duration_cast<std::chrono::milliseconds>(created.time_since_epoch()).count()},
       {"spec", to_json(spec)}};
-  write_file_atomic(directory / "lease.json", canonical_json(json) + "\n", 0600);
+  // The directory still has its temporary name, so nobody reads a half-written lease.
+  const UniqueFd file = open_file(directory / "lease.json", O_WRONLY | O_CREAT | O_EXCL, 0600);
+  write_all(file.get(), canonical_json(json) + "\n");
 }
 
 std::optional<Lease> Lease::read(const fs::path& directory) {
