@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstdlib>
 
@@ -210,6 +211,20 @@ CommandResult run_command(const SpawnOptions& options, std::string_view input) {
   }
   ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
   return result;
+}
+
+std::uint64_t process_start_ticks(pid_t pid) {
+  const UniqueFd file(::open(("/proc/" + std::to_string(pid) + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
+  char buffer[1024];
+  const ssize_t got = file ? ::read(file.get(), buffer, sizeof buffer) : -1;
+  if (got <= 0) return 0;
+  // The name in field 2 may hold anything, so reading starts after its last ')'.
+  const std::string_view stat(buffer, static_cast<std::size_t>(got));
+  std::size_t at = stat.rfind(')');
+  for (int field = 2; field < 22 && at != std::string_view::npos; ++field) at = stat.find(' ', at + 1);
+  std::uint64_t ticks = 0;
+  if (at != std::string_view::npos) std::from_chars(stat.data() + at + 1, stat.data() + stat.size(), ticks);
+  return ticks;
 }
 
 }  // namespace dsec

@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -63,6 +64,10 @@ struct CommandResult {
 
 /// Runs a program to its end with captured streams; `input` goes to its standard input.
 CommandResult run_command(const SpawnOptions& options, std::string_view input = {});
+
+/// When a process began, in clock ticks since boot (field 22 of /proc/<pid>/stat): with the pid it names a process for
+/// as long as this boot lasts. 0 when there is none.
+std::uint64_t process_start_ticks(pid_t pid);
 
 /// A pipe whose ends are close-on-exec: first is the reading end.
 std::pair<UniqueFd, UniqueFd> make_pipe();

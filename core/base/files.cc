@@ -6,8 +6,10 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <charconv>
 #include <vector>
 
+#include "core/base/child_process.h"
 #include "core/base/error.h"
 
 namespace dsec {
@@ -111,8 +113,33 @@ void remove_tree(const fs::path& path) {
   remove_below(parent_fd.get(), path.filename().native(), parent_status.st_dev, path.native());
 }
 
+namespace {
+
+// Names tell who made them, so that garbage collection removes what a killed process left and nothing else.
+std::string temp_name_template() {
+  static const std::pair<pid_t, std::uint64_t> kSelf = {::getpid(), process_start_ticks(::getpid())};
+  const pid_t pid = ::getpid();  // a forked child has inherited the static
+  const std::uint64_t ticks = pid == kSelf.first ? kSelf.second : process_start_ticks(pid);
+  return ".tmp-" + std::to_string(pid) + "-" + std::to_string(ticks) + "-XXXXXX";
+}
+
+}  // namespace
+
+bool temp_file_is_stale(std::string_view name) {
+  constexpr std::string_view kPrefix = ".tmp-";
+  if (!name.starts_with(kPrefix)) return false;
+  pid_t pid = 0;
+  std::uint64_t ticks = 0;
+  const char* const end = name.data() + name.size();
+  auto [at, error] = std::from_chars(name.data() + kPrefix.size(), end, pid);
+  if (error != std::errc() || pid <= 0 || at == end || *at != '-') return false;
+  const auto rest = std::from_chars(at + 1, end, ticks);
+  if (rest.ec != std::errc() || rest.ptr == end || *rest.ptr != '-') return false;
+  return process_start_ticks(pid) != ticks;
+}
+
 TempFile::TempFile(fs::path directory, mode_t mode) {
-  std::string name = (directory / ".tmp-XXXXXX").native();
+  std::string name = (directory / temp_name_template()).native();
   fd_.reset(::mkostemp(name.data(), O_CLOEXEC));
   if (!fd_) throw system_error("make a temporary file in " + quote(directory.native()));
   path_ = name;
@@ -140,7 +167,7 @@ void TempFile::publish(const fs::path& target) {
 }
 
 TempDirectory::TempDirectory(const fs::path& parent) {
-  std::string name = (parent / ".tmp-XXXXXX").native();
+  std::string name = (parent / temp_name_template()).native();
   if (!::mkdtemp(name.data())) throw system_error("make a temporary directory in " + quote(parent.native()));
   path_ = name;
 }

@@ -39,7 +39,7 @@ void remove_tree(const std::filesystem::path& path);
 /// A temporary file in `directory` that is unlinked on destruction unless published.
 class TempFile {
  public:
-  /// The name starts with ".tmp-", which garbage collection knows.
+  /// The name is ".tmp-<pid>-<start ticks>-<random>": see temp_file_is_stale.
   explicit TempFile(std::filesystem::path directory, mode_t mode = 0600);
   TempFile(TempFile&& other) noexcept;
   TempFile& operator=(TempFile&&) = delete;
@@ -54,6 +54,10 @@ class TempFile {
   std::filesystem::path path_;
   UniqueFd fd_;
 };
+
+/// Whether a name in the form of TempFile and TempDirectory was made by a process that is gone. False for all other
+/// names. Only for files of this host.
+bool temp_file_is_stale(std::string_view name);
 
 /// A temporary directory below `parent`, removed with its content on destruction.
 class TempDirectory {

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,14 +18,17 @@ namespace dsec::engine {
 struct StoredLayer {
   Digest digest;  ///< of the manifest
   LayerManifest manifest;
-  std::vector<std::string> tags;
+  std::vector<std::string> tags;  ///< whole: "base/debian:12", sorted
   std::map<std::string, std::string> labels;
   std::chrono::system_clock::time_point added;
   /// Built by this dsec or fully checked already; else it is checked before the kernel mounts it.
   bool trusted = false;
+  /// Some data blobs are read where they lie in a registry added with --in-place: nothing verifies them.
+  bool in_place = false;
 };
 
-/// Blobs on their way into the store: as long as the object lives, gc leaves what it wrote alone. Not thread-safe.
+/// Blobs on their way into the store: as long as the object lives (and its process), gc leaves what it wrote alone. Not
+/// thread-safe; may not outlive its store.
 class BlobSession {
  public:
   virtual ~BlobSession() = default;
@@ -46,7 +50,8 @@ class LayerStore {
   virtual ~LayerStore() = default;
 
   virtual std::unique_ptr<BlobSession> begin_session() = 0;
-  /// Records a layer whose blobs are all held by `session`, and tags it (an empty tag: none). Returns what is stored.
+  /// Records a layer whose blobs are all held by `session`, and tags it under its own name (an empty tag: none: then gc
+  /// takes it once the session is gone, unless a lease, lock or layer built on it names it). Returns what is stored.
   virtual StoredLayer add(const LayerManifest& manifest, const std::string& tag, Trust trust, BlobSession& session,
                           const std::map<std::string, std::string>& labels = {}) = 0;
 
@@ -55,7 +60,11 @@ class LayerStore {
   /// Throws Error (Usage) that suggests the nearest names.
   virtual StoredLayer get(const LayerRef& ref) = 0;
   virtual std::vector<StoredLayer> list() = 0;
+  /// Throws Error when one of `layers` is not stored. To be called after a lease that names them was written: gc cannot
+  /// remove what this has found until the lease is gone.
+  virtual void confirm(std::span<const Digest> layers) = 0;
 
+  /// Moves the tag when there is one. The kind must be the layer's.
   virtual void tag(const Digest& layer, const LayerName& name, const std::string& tag) = 0;
   /// False when there was no such tag.
   virtual bool untag(const LayerName& name, const std::string& tag) = 0;

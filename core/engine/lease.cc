@@ -3,9 +3,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "core/base/child_process.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
 
@@ -24,27 +24,9 @@ const std::string& current_boot_id() {
   return id;
 }
 
-// Field 22 of /proc/<pid>/stat; 0 when there is no such process. The name in field 2 may hold anything, so reading
-// starts after its last ')'.
-std::uint64_t read_start_ticks(pid_t pid) {
-  std::string stat;
-  try {
-    stat = read_file("/proc/" + std::to_string(pid) + "/stat", 4096);
-  } catch (const Error&) {
-    return 0;
-  }
-  std::size_t at = stat.rfind(')');
-  if (at == std::string::npos) return 0;
-  ++at;
-  for (int field = 2; field < 22 && at != std::string::npos; ++field) at = stat.find(' ', at + (field > 2));
-  std::uint64_t ticks = 0;
-  if (at != std::string::npos) std::from_chars(stat.data() + at + 1, stat.data() + stat.size(), ticks);
-  return ticks;
-}
-
 }  // namespace
 
-ProcessIdentity ProcessIdentity::of(pid_t pid) { return {current_boot_id(), pid, read_start_ticks(pid)}; }
+ProcessIdentity ProcessIdentity::of(pid_t pid) { return {current_boot_id(), pid, process_start_ticks(pid)}; }
 
 ProcessIdentity ProcessIdentity::self() {
   static const ProcessIdentity identity = of(::getpid());

@@ -1,6 +1,8 @@
 #include "core/base/files.h"
 
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <fstream>
@@ -20,6 +22,21 @@ TEST_CASE("a failed atomic write leaves the old file and no temporary one", "[ba
   fs::create_directory(scratch.path() / "d/full");
   CHECK_THROWS_AS(write_file_atomic(scratch.path() / "d", "two"), Error);
   CHECK(std::distance(fs::directory_iterator(scratch.path()), fs::directory_iterator()) == 2);
+}
+
+TEST_CASE("a temporary file is stale once the process that made it is gone", "[base][files]") {
+  TempDirectory scratch(fs::temp_directory_path());
+  const TempFile mine(scratch.path());
+  CHECK_FALSE(temp_file_is_stale(mine.path().filename().native()));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::_exit(0);
+  }
+  ::waitpid(child, nullptr, 0);
+  const std::string dead = ".tmp-" + std::to_string(child) + "-";
+  CHECK(temp_file_is_stale(dead + "1-abcdef"));
+  for (const char* other : {".tmp-abcdef", "data", ".tmp-", ".tmp-12", ".tmp-12-", ".tmp-12-7", ".tmp--1-7-a"})
+    CHECK_FALSE(temp_file_is_stale(other));
 }
 
 TEST_CASE("removing a tree does not follow symlinks", "[base][files]") {
