@@ -1,0 +1,408 @@
+#include "layers/build/project.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/json.h"
+#include "core/base/units.h"
+#include "layers/build/schema.h"
+
+namespace dsec::layers {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::uint64_t kLargestFile = 16u << 20;
+
+bool name_character(char c) {
+  return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+// Replaces ${NAME} in every scalar below a node.
+class Substitution {
+ public:
+  Substitution(const std::map<std::string, std::string>& args, std::vector<Problem>& problems)
+      : args_(args), problems_(problems) {}
+  std::map<std::string, std::string> used;
+
+  void apply(YAML::Node node) {
+    if (node.IsScalar()) {
+      if (node.Scalar().find("${") != std::string::npos) node = replaced(node);
+    } else if (node.IsSequence()) {
+      for (YAML::Node item : node) apply(item);
+    } else if (node.IsMap()) {
+      for (auto pair : node) apply(pair.second);
+    }
+  }
+
+  void report_unused() {
+    for (const auto& [name, value] : args_)
+      if (!used.contains(name)) problems_.push_back({1, 1, "--arg " + name + " is used nowhere as ${" + name + "}"});
+  }
+
+ private:
+  std::string replaced(const YAML::Node& node) {
+    const std::string& text = node.Scalar();
+    std::string out;
+    for (std::size_t i = 0; i < text.size();) {
+      if (text.compare(i, 3, "$${") == 0) {
+        out += "${";
+        i += 3;
+      } else if (text.compare(i, 2, "${") == 0) {
+        const std::size_t end = text.find('}', i);
+        if (end == std::string::npos) {
+          report(node, "'${' without '}'; write $${ for a literal ${");
+          return text;
+        }
+        out += value_of(node, std::string_view(text).substr(i + 2, end - i - 2));
+        i = end + 1;
+      } else {
+        out += text[i++];
+      }
+    }
+    return out;
+  }
+
+  std::string value_of(const YAML::Node& node, std::string_view expression) {
+    const std::size_t colon = expression.find(":-");
+    const std::string name(expression.substr(0, colon));
+    if (name.empty() || !std::all_of(name.begin(), name.end(), name_character)) {
+      report(node, "${" + std::string(expression) + "} is no ${NAME} or ${NAME:-default}; write $${ for a literal ${");
+      return "";
+    }
+    if (const auto given = args_.find(name); given != args_.end()) return used[name] = given->second;
+    if (colon == std::string_view::npos) {
+      report(node, "${" + name + "} has no value; give --arg " + name + "=VALUE, or write $${" + name +
+                       "} for the shell's variable");
+      return "";
+    }
+    return std::string(expression.substr(colon + 2));
+  }
+
+  void report(const YAML::Node& node, std::string text) {
+    problems_.push_back({node.Mark().line + 1, node.Mark().column + 1, std::move(text)});
+  }
+
+  const std::map<std::string, std::string>& args_;
+  std::vector<Problem>& problems_;
+};
+
+[[noreturn]] void throw_problems(const fs::path& file, std::vector<Problem> problems) {
+  std::stable_sort(problems.begin(), problems.end(), [](const Problem& a, const Problem& b) {
+    return std::pair(a.line, a.column) < std::pair(b.line, b.column);
+  });
+  const auto line = [&](const Problem& problem) {
+    return file.native() + ":" + std::to_string(problem.line) + ":" + std::to_string(problem.column) + ": " +
+           problem.text;
+  };
+  Error error = usage_error(line(problems.back()));
+  for (auto problem = problems.rbegin() + 1; problem != problems.rend(); ++problem) error.context(line(*problem));
+  error.context(quote(file.native()) + " has " + std::to_string(problems.size()) +
+                (problems.size() == 1 ? " problem" : " problems"));
+  throw std::move(error).hint("man 5 dsec.yaml, or dsec env schema for your editor");
+}
+
+// ---- reading values that the schema has accepted ----
+
+std::string text_or(const YAML::Node& node, const char* key, std::string fallback = "") {
+  return node[key] ? node[key].Scalar() : fallback;
+}
+
+std::map<std::string, std::string> text_map(const YAML::Node& node) {
+  std::map<std::string, std::string> out;
+  if (node)
+    for (const auto& pair : node) out.emplace(pair.first.Scalar(), pair.second.Scalar());
+  return out;
+}
+
+std::vector<std::string> text_list(const YAML::Node& node) {
+  std::vector<std::string> out;
+  if (node)
+    for (const YAML::Node& item : node) out.push_back(item.Scalar());
+  return out;
+}
+
+class Reader {
+ public:
+  explicit Reader(std::vector<Problem>& problems) : problems_(problems) {}
+
+  LayerRecipe layer(const std::string& key, const YAML::Node& node, int line) {
+    LayerRecipe recipe{LayerName::parse(key),
+                       text_or(node, "tag", "latest"),
+                       text_or(node, "from"),
+                       text_or(node, "to"),
+                       text_or(node, "history"),
+                       text_or(node, "platform"),
+                       text_or(node, "compress"),
+                       {},
+                       {},
+                       text_list(node["scrub"]),
+                       text_list(node["keep"]),
+                       text_map(node["labels"]),
+                       line};
+    if (!valid_tag(recipe.tag)) report(node["tag"], quote(recipe.tag) + " is no valid tag");
+    if (node["on"]) recipe.on = LayerRef::parse(node["on"].Scalar());
+    if (node["steps"])
+      for (const YAML::Node& item : node["steps"])
+        if (std::optional<Step> made = step(item)) recipe.steps.push_back(*std::move(made));
+    const bool runs = std::any_of(recipe.steps.begin(), recipe.steps.end(),
+                                  [](const Step& made) { return std::holds_alternative<RunStep>(made); });
+    if (recipe.from.empty() && (!node["steps"] || node["steps"].size() == 0))
+      report(node, "a layer needs `from` or `steps`");
+    if (!recipe.from.empty() && !recipe.steps.empty())
+      report(node, "a layer has either `from` or `steps`; build the steps as a layer on it");
+    if (runs && !recipe.on) report(node, "`run` steps need `on`, the layer that they run on");
+    if (!recipe.to.empty()) absolute(node["to"]);
+    if (!recipe.history.empty() && !recipe.from.starts_with("git:"))
+      report(node["history"], "`history` is for git sources");
+    return recipe;
+  }
+
+  EnvironmentSpec environment(const std::string& name, const YAML::Node& node) {
+    EnvironmentSpec spec{.name = name, .base = LayerRef::parse(node["base"].Scalar())};
+    if (node["workspace"]) spec.workspace = LayerRef::parse(node["workspace"].Scalar());
+    for (const std::string& toolkit : text_list(node["toolkits"])) spec.toolkits.push_back(LayerRef::parse(toolkit));
+    spec.workdir = text_or(node, "workdir");
+    if (!spec.workdir.empty()) absolute(node["workdir"]);
+    spec.user = text_or(node, "user");
+    spec.hostname = text_or(node, "hostname");
+    spec.env = text_map(node["env"]);
+    spec.backend = text_or(node, "backend", "container");
+    spec.labels = text_map(node["labels"]);
+    spec.accept_conflicts = text_or(node, "accept_conflicts", "false") == "true";
+    if (const YAML::Node limits = node["limits"]) {
+      if (limits["cpus"]) spec.limits.cpus = std::stod(limits["cpus"].Scalar());
+      if (limits["memory"]) spec.limits.memory = parse_size(limits["memory"].Scalar());
+      if (limits["pids"]) spec.limits.pids = std::stoull(limits["pids"].Scalar());
+      if (limits["disk"]) spec.limits.disk = parse_size(limits["disk"].Scalar());
+      if (limits["output"]) spec.limits.output = parse_size(limits["output"].Scalar());
+    }
+    if (const YAML::Node lifetime = node["lifetime"]) {
+      if (lifetime["idle"]) spec.idle = parse_duration(lifetime["idle"].Scalar());
+      if (lifetime["max"]) spec.lifetime = parse_duration(lifetime["max"].Scalar());
+    }
+    if (const YAML::Node network = node["network"]; network && network.IsScalar()) {
+      spec.network.mode = network.Scalar() == "host" ? NetworkMode::Host : NetworkMode::None;
+    } else if (network) {
+      spec.network.allow = text_list(network["allow"]);
+      spec.network.phases = text_map(network["phases"]);
+    }
+    return spec;
+  }
+
+ private:
+  std::optional<Step> step(const YAML::Node& node) {
+    if (node["run"]) {
+      RunStep run;
+      if (node["run"].IsSequence())
+        run.argv = text_list(node["run"]);
+      else
+        run.argv = {"/bin/sh", "-c", node["run"].Scalar()};
+      if (run.argv.empty()) report(node["run"], "the command is empty");
+      run.workdir = text_or(node, "workdir");
+      if (!run.workdir.empty()) absolute(node["workdir"]);
+      run.user = text_or(node, "user");
+      run.env = text_map(node["env"]);
+      run.network = text_or(node, "network", "none") == "host" ? NetworkMode::Host : NetworkMode::None;
+      if (node["copy"] || node["git"]) report(node, "a step has one kind: `run` stands here with another");
+      return run;
+    }
+    if (node["network"]) report(node["network"], "`network` belongs to a `run` step");
+    if (node.size() - (node["network"] ? 1 : 0) != 1) {
+      report(node, "a step has exactly one of run, copy, git, env, workdir, user");
+      return std::nullopt;
+    }
+    if (const YAML::Node copy = node["copy"]) return copy_step(copy);
+    if (const YAML::Node git = node["git"]) {
+      GitStep made{git["url"].Scalar(), git["rev"].Scalar(), text_or(git, "to", "/workspace"),
+                   text_or(git, "history", "past")};
+      if (git["to"]) absolute(git["to"]);
+      return made;
+    }
+    if (node["env"]) return EnvStep{text_map(node["env"])};
+    if (node["workdir"]) {
+      absolute(node["workdir"]);
+      return WorkdirStep{node["workdir"].Scalar()};
+    }
+    return UserStep{node["user"].Scalar()};
+  }
+
+  CopyStep copy_step(const YAML::Node& copy) {
+    CopyStep made{copy["from"].Scalar(), copy["to"].Scalar(), {}};
+    absolute(copy["to"]);
+    const fs::path normal = fs::path(made.from).lexically_normal();
+    if (normal.is_absolute() || (!normal.empty() && *normal.begin() == ".."))
+      report(copy["from"], quote(made.from) + " leads out of the project");
+    if (copy["mode"]) {
+      const std::string mode = copy["mode"].Scalar();
+      if (mode.empty() || mode.size() > 5 || mode.find_first_not_of("01234567") != std::string::npos ||
+          std::stoul(mode, nullptr, 8) > 07777)
+        report(copy["mode"], quote(mode) + " is no octal mode like \"0644\"");
+      else
+        made.mode = static_cast<std::uint32_t>(std::stoul(mode, nullptr, 8));
+    }
+    return made;
+  }
+
+  void absolute(const YAML::Node& node) {
+    const fs::path path = node.Scalar();
+    const bool climbs = std::find(path.begin(), path.end(), "..") != path.end();
+    if (!path.is_absolute() || climbs) report(node, quote(path.native()) + " is no absolute path without '..'");
+  }
+
+  void report(const YAML::Node& node, std::string text) {
+    problems_.push_back({node.Mark().line + 1, node.Mark().column + 1, std::move(text)});
+  }
+
+  std::vector<Problem>& problems_;
+};
+
+// What only shows when everything has been read: names that stand twice, layers that stand on each other in a ring.
+void check_relations(const Project& project, const YAML::Node& root, std::vector<Problem>& problems) {
+  for (const LayerRecipe& recipe : project.layers) {
+    std::set<const LayerRecipe*> passed;
+    for (const LayerRecipe* at = &recipe; at && at->on; at = project.layer(*at->on)) {
+      if (passed.insert(at).second) continue;
+      if (at == &recipe) problems.push_back({recipe.line, 3, quote(recipe.name.str()) + " stands on itself"});
+      break;
+    }
+  }
+  if (const YAML::Node version = root["version"]; version.Scalar() != "1")
+    problems.push_back({version.Mark().line + 1, version.Mark().column + 1,
+                        "version " + version.Scalar() + " is unknown; this dsec knows 1"});
+}
+
+}  // namespace
+
+Project Project::load(const fs::path& file, const std::map<std::string, std::string>& args) {
+  return parse(read_file(file, kLargestFile), file, args);
+}
+
+Project Project::parse(std::string_view yaml, const fs::path& file, const std::map<std::string, std::string>& args) {
+  std::vector<Problem> problems;
+  YAML::Node root;
+  try {
+    root = YAML::Load(std::string(yaml));
+  } catch (const YAML::Exception& error) {
+    throw_problems(file, {{error.mark.line + 1, error.mark.column + 1, error.msg}});
+  }
+  if (!root.IsMap()) throw_problems(file, {{1, 1, "a mapping with version, layers and environments is expected"}});
+  Substitution substitution(args, problems);
+  substitution.apply(root);
+  substitution.report_unused();
+  std::vector<Problem> shape_problems = check_shape(root, project_shape());
+  problems.insert(problems.end(), shape_problems.begin(), shape_problems.end());
+  if (!problems.empty()) throw_problems(file, std::move(problems));
+
+  Project project{file, fs::absolute(file).parent_path(), substitution.used, {}, {}};
+  Reader reader(problems);
+  if (root["layers"])
+    for (const auto& pair : root["layers"])
+      project.layers.push_back(reader.layer(pair.first.Scalar(), pair.second, pair.first.Mark().line + 1));
+  if (root["environments"])
+    for (const auto& pair : root["environments"])
+      project.environments.push_back(reader.environment(pair.first.Scalar(), pair.second));
+  check_relations(project, root, problems);
+  if (!problems.empty()) throw_problems(file, std::move(problems));
+  return project;
+}
+
+const LayerRecipe* Project::layer(const LayerRef& ref) const {
+  const auto found = std::find_if(layers.begin(), layers.end(), [&](const LayerRecipe& recipe) {
+    if (!ref.name || *ref.name != recipe.name || ref.digest_prefix) return false;
+    // A reference without a tag means the project's layer of that name, whatever its tag.
+    return ref.tag == recipe.tag || ref.tag == "latest";
+  });
+  return found == layers.end() ? nullptr : &*found;
+}
+
+const EnvironmentSpec* Project::environment(std::string_view name) const {
+  const auto found =
+      std::find_if(environments.begin(), environments.end(), [&](const auto& spec) { return spec.name == name; });
+  return found == environments.end() ? nullptr : &*found;
+}
+
+// ---- canonical forms ----
+
+namespace {
+
+template <typename... Cases>
+struct Overloaded : Cases... {
+  using Cases::operator()...;
+};
+template <typename... Cases>
+Overloaded(Cases...) -> Overloaded<Cases...>;
+
+}  // namespace
+
+Json to_json(const Step& step) {
+  return std::visit(
+      Overloaded{
+          [](const RunStep& run) -> Json {
+            return {{"run", run.argv},
+                    {"workdir", run.workdir},
+                    {"user", run.user},
+                    {"env", run.env},
+                    {"network", run.network == NetworkMode::Host ? "host" : "none"}};
+          },
+          [](const CopyStep& copy) -> Json {
+            return {{"copy", {{"from", copy.from}, {"to", copy.to}, {"mode", copy.mode ? Json(*copy.mode) : Json()}}}};
+          },
+          [](const GitStep& git) -> Json {
+            return {{"git", {{"url", git.url}, {"rev", git.rev}, {"to", git.to}, {"history", git.history}}}};
+          },
+          [](const EnvStep& env) -> Json {
+            return {{"env", env.values}};
+          },
+          [](const WorkdirStep& workdir) -> Json {
+            return {{"workdir", workdir.path}};
+          },
+          [](const UserStep& user) -> Json {
+            return {{"user", user.user}};
+          },
+      },
+      step);
+}
+
+std::string brief(const Step& step) {
+  constexpr std::size_t kLongest = 60;
+  std::string text = std::visit(Overloaded{
+                                    [](const RunStep& run) {
+                                      std::string line = "run:";
+                                      const bool shell =
+                                          run.argv.size() == 3 && run.argv[0] == "/bin/sh" && run.argv[1] == "-c";
+                                      for (std::size_t i = shell ? 2 : 0; i < run.argv.size(); ++i)
+                                        line += " " + run.argv[i];
+                                      return line;
+                                    },
+                                    [](const CopyStep& copy) { return "copy: " + copy.from + " to " + copy.to; },
+                                    [](const GitStep& git) { return "git: " + git.url + " at " + git.rev; },
+                                    [](const EnvStep& env) {
+                                      std::string line = "env:";
+                                      for (const auto& [name, value] : env.values) line += " " + name;
+                                      return line;
+                                    },
+                                    [](const WorkdirStep& workdir) { return "workdir: " + workdir.path; },
+                                    [](const UserStep& user) { return "user: " + user.user; },
+                                },
+                                step);
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
+  if (text.size() > kLongest) text = text.substr(0, kLongest - 3) + "...";
+  return text;
+}
+
+Digest LayerRecipe::digest() const {
+  Json json = {{"name", name.str()},        {"from", from},         {"to", to},
+               {"history", history},        {"platform", platform}, {"compress", compress},
+               {"on", on ? on->str() : ""}, {"scrub", scrub},       {"keep", keep}};
+  json["steps"] = Json::array();
+  for (const Step& step : steps) json["steps"].push_back(to_json(step));
+  return Digest::of(canonical_json(json));
+}
+
+}  // namespace dsec::layers

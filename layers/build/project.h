@@ -1,0 +1,87 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/base/digest.h"
+#include "core/base/json.h"
+#include "core/model/environment_spec.h"
+#include "core/model/layer_ref.h"
+
+namespace dsec::layers {
+
+struct RunStep {
+  std::vector<std::string> argv;  ///< a string of dsec.yaml stands as {"/bin/sh", "-c", …}
+  std::string workdir, user;      ///< empty: what earlier steps set
+  std::map<std::string, std::string> env;
+  NetworkMode network = NetworkMode::None;
+  bool operator==(const RunStep&) const = default;
+};
+struct CopyStep {
+  std::string from;  ///< below the project
+  std::string to;    ///< absolute; with a trailing '/' a directory that `from` goes into
+  std::optional<std::uint32_t> mode;
+  bool operator==(const CopyStep&) const = default;
+};
+struct GitStep {
+  std::string url, rev, to = "/workspace", history = "past";
+  bool operator==(const GitStep&) const = default;
+};
+struct EnvStep {
+  std::map<std::string, std::string> values;
+  bool operator==(const EnvStep&) const = default;
+};
+struct WorkdirStep {
+  std::string path;
+  bool operator==(const WorkdirStep&) const = default;
+};
+struct UserStep {
+  std::string user;
+  bool operator==(const UserStep&) const = default;
+};
+using Step = std::variant<RunStep, CopyStep, GitStep, EnvStep, WorkdirStep, UserStep>;
+
+/// "run: pip install …", for progress and messages; one line, at most 60 characters.
+std::string brief(const Step& step);
+/// The canonical form that a step's cache key is made of.
+Json to_json(const Step& step);
+
+/// An entry of `layers`.
+struct LayerRecipe {
+  LayerName name;
+  std::string tag = "latest";
+  std::string from;  ///< a source with the paths of files as they were written; empty when made by steps alone
+  std::string to, history, platform, compress;
+  std::optional<LayerRef> on;
+  std::vector<Step> steps;
+  std::vector<std::string> scrub, keep;
+  std::map<std::string, std::string> labels;
+  int line = 0;  ///< in dsec.yaml
+
+  std::string ref() const { return name.str() + ":" + tag; }
+  /// Of everything here that decides what is built, the line not being part of it.
+  Digest digest() const;
+};
+
+/// A dsec.yaml.
+struct Project {
+  std::filesystem::path file, directory;
+  std::map<std::string, std::string> args;  ///< the values that ${NAME} was replaced by
+  std::vector<LayerRecipe> layers;          ///< in the order of the file
+  std::vector<EnvironmentSpec> environments;
+
+  const LayerRecipe* layer(const LayerRef& ref) const;  ///< null when the project makes no such layer
+  const EnvironmentSpec* environment(std::string_view name) const;
+
+  /// Reads and checks the whole file; ${NAME} and ${NAME:-default} take values from `args`, and $${ stands for ${.
+  /// Throws Error (Usage) whose chain lists every problem as FILE:LINE:COLUMN: text.
+  static Project load(const std::filesystem::path& file, const std::map<std::string, std::string>& args);
+  static Project parse(std::string_view yaml, const std::filesystem::path& file,
+                       const std::map<std::string, std::string>& args);
+};
+
+}  // namespace dsec::layers
