@@ -1,6 +1,7 @@
-#include <cstdio>
+#include "cli/app.h"
+#include "cli/wiring.h"
 
-int main() {
-  std::puts("dsec 0.1.0");
-  return 0;
+int main(int argc, char** argv) {
+  dsec::cli::Wiring wiring;
+  return dsec::cli::run({argv + (argc > 0 ? 1 : 0), argv + argc}, wiring);
 }

@@ -1,0 +1,96 @@
+#include "cli/app.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+
+#include "cli/command.h"
+#include "cli/invocation.h"
+#include "cli/report.h"
+#include "cli/status_file.h"
+
+namespace dsec::cli {
+namespace {
+
+// The deepest command that the first words name; `used` of them.
+Command& locate(Command& root, const std::vector<std::string>& args, std::size_t& used) {
+  Command* command = &root;
+  for (used = 0; used < args.size() && !command->children().empty(); ++used) {
+    Command* child = command->child(args[used]);
+    if (!child) break;
+    command = child;
+  }
+  return *command;
+}
+
+[[noreturn]] void refuse_word(const Command& group, const std::string& word) {
+  if (word.rfind('-', 0) == 0)
+    throw usage_error("unknown option " + quote(word) + " of " + quote(group.path())).hint(group.path() + " --help");
+  Error error = usage_error(quote(group.path()) + " has no command " + quote(word));
+  std::vector<std::string> known;
+  for (const auto& child : group.children()) known.push_back(child->name());
+  for (const auto& near : nearest_names(word, known)) error.hint(group.path() + " " + near);
+  throw std::move(error).hint(group.path() + " --help");
+}
+
+bool asks_for_help(const std::string& word) { return word == "--help" || word == "-h"; }
+
+// What the words say of -o, also when something else in them is wrong.
+Format format_of(const std::vector<std::string>& args) {
+  Format format = Format::Text;
+  for (std::size_t i = 0; i < args.size() && args[i] != "--"; ++i) {
+    const bool pair = (args[i] == "-o" || args[i] == "--output") && i + 1 < args.size();
+    const std::string value = pair ? args[i + 1] : args[i];
+    if (value == "-ojson" || value == "--output=json" || (pair && value == "json")) format = Format::Json;
+  }
+  return format;
+}
+
+int run_command(Command& root, const std::vector<std::string>& args, Wiring& wiring, bool& status_passed_on) {
+  std::size_t used = 0;
+  Command& command = locate(root, args, used);
+  status_passed_on = command.status_passed_on();
+  const std::vector<std::string> rest(args.begin() + static_cast<std::ptrdiff_t>(used), args.end());
+  if (!command.action()) {
+    if (!rest.empty() && asks_for_help(rest.front())) {
+      Output(Format::Text).raw(command.help());
+      return kOk;
+    }
+    if (!rest.empty()) refuse_word(command, rest.front());
+    std::cerr << command.help();
+    return kMisused;
+  }
+  if (command.parse(rest)) {
+    Output(Format::Text).raw(command.help());
+    return kOk;
+  }
+  Invocation call(wiring, command.json() ? Format::Json : Format::Text);
+  command.action()(call);
+  return call.exit_code();
+}
+
+}  // namespace
+
+int run(const std::vector<std::string>& args, Wiring& wiring) {
+  bool status_passed_on = false;
+  const auto fail = [&](const Error& error) {
+    report(error, format_of(args), std::cerr);
+    const int code = exit_code(error.kind(), status_passed_on);
+    if (status_passed_on) write_status_of_failure(args, code, error);
+    return code;
+  };
+  try {
+    Command root(nullptr, "dsec", "Build, publish and run execution environments made of layers");
+    declare_commands(root);
+    const bool version = args.size() == 1 && (args[0] == "--version" || args[0] == "-V");
+    return run_command(root, version ? std::vector<std::string>{"version"} : args, wiring, status_passed_on);
+  } catch (const Error& error) {
+    return fail(error);
+  } catch (const std::exception& error) {
+    return fail(Error(ErrorKind::Internal, std::string("dsec made a mistake: ") + error.what())
+                    .hint("report it with the command line and the output of dsec doctor"));
+  }
+}
+
+}  // namespace dsec::cli

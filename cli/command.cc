@@ -1,0 +1,244 @@
+#include "cli/command.h"
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+
+#include "core/base/error.h"
+#include "core/base/units.h"
+
+namespace dsec::cli {
+namespace {
+
+template <typename Number>
+Number parse_number(const std::string& text) {
+  Number number{};
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (problem != std::errc{} || end != text.data() + text.size() || text.empty() || number < 0)
+    throw usage_error(quote(text) + " is no number");
+  return number;
+}
+
+std::string joined(const std::vector<std::string>& words, const char* separator) {
+  std::string text;
+  for (const auto& word : words) text += (text.empty() ? "" : separator) + word;
+  return text;
+}
+
+// "-m,--memory" -> {"-m", "--memory"}
+std::vector<std::string> spellings(const std::string& names) {
+  std::vector<std::string> out;
+  std::size_t begin = 0;
+  for (std::size_t end; (end = names.find(',', begin)) != std::string::npos; begin = end + 1)
+    out.push_back(names.substr(begin, end - begin));
+  out.push_back(names.substr(begin));
+  return out;
+}
+
+}  // namespace
+
+Command::Command(Command* parent, std::string name, std::string summary)
+    : parent_(parent), name_(std::move(name)), summary_(std::move(summary)), flags_(std::make_unique<CLI::App>()) {
+  flags_->set_help_flag();
+  flags_->allow_extras();
+  flags_->add_flag("-h,--help");
+}
+
+Command::~Command() = default;
+
+Command& Command::group(const std::string& name, const std::string& summary) {
+  return *children_.emplace_back(std::make_unique<Command>(this, name, summary));
+}
+
+Command& Command::verb(const std::string& name, const std::string& summary) {
+  Command& verb = *children_.emplace_back(std::make_unique<Command>(this, name, summary));
+  verb.choice("-o,--output", verb.output_, {"text", "json"}, "Format of the output and of errors");
+  return verb;
+}
+
+Command* Command::child(const std::string& name) const {
+  for (const auto& command : children_)
+    if (command->name_ == name) return command.get();
+  return nullptr;
+}
+
+std::string Command::path() const { return parent_ ? parent_->path() + " " + name_ : name_; }
+
+Command& Command::add(Argument argument, Take take, int least) {
+  const std::string label = argument.positional ? argument.names : spellings(argument.names).back();
+  CLI::Option* option =
+      flags_->add_option(argument.names, [take = std::move(take), label](const std::vector<std::string>& values) {
+        for (const auto& value : values) attempt("invalid value of " + label, [&] { take(value); });
+        return true;
+      });
+  option->multi_option_policy(argument.repeats ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::TakeLast);
+  if (argument.positional) {
+    option->expected(least, argument.repeats ? CLI::detail::expected_max_vector_size : 1);
+    option->allow_extra_args(argument.repeats);
+    argument.required = least > 0;
+    option->required(argument.required);
+  }
+  arguments_.push_back(std::move(argument));
+  return *this;
+}
+
+Command& Command::flag(const std::string& names, bool& target, const std::string& help) {
+  flags_->add_flag_function(names, [&target](std::int64_t count) { target = count > 0; });
+  arguments_.push_back({.names = names, .value = {}, .help = help, .choices = {}});
+  return *this;
+}
+
+Command& Command::option(const std::string& names, const std::string& value, std::string& target,
+                         const std::string& help) {
+  return add({.names = names, .value = value, .help = help, .choices = {}},
+             [&target](const std::string& text) { target = text; });
+}
+
+Command& Command::option(const std::string& names, const std::string& value, std::optional<std::string>& target,
+                         const std::string& help) {
+  return add({.names = names, .value = value, .help = help, .choices = {}},
+             [&target](const std::string& text) { target = text; });
+}
+
+Command& Command::options(const std::string& names, const std::string& value, std::vector<std::string>& target,
+                          const std::string& help) {
+  return add({.names = names, .value = value, .help = help + " (repeatable)", .choices = {}, .repeats = true},
+             [&target](const std::string& text) { target.push_back(text); });
+}
+
+Command& Command::number(const std::string& names, std::optional<std::uint64_t>& target, const std::string& help) {
+  return add({.names = names, .value = "N", .help = help, .choices = {}},
+             [&target](const std::string& text) { target = parse_number<std::uint64_t>(text); });
+}
+
+Command& Command::decimal(const std::string& names, std::optional<double>& target, const std::string& help) {
+  return add({.names = names, .value = "N", .help = help, .choices = {}},
+             [&target](const std::string& text) { target = parse_number<double>(text); });
+}
+
+Command& Command::size(const std::string& names, std::optional<std::uint64_t>& target, const std::string& help) {
+  return add({.names = names, .value = "SIZE", .help = help, .choices = {}},
+             [&target](const std::string& text) { target = parse_size(text); });
+}
+
+Command& Command::duration(const std::string& names, std::optional<std::chrono::milliseconds>& target,
+                           const std::string& help) {
+  return add({.names = names, .value = "TIME", .help = help, .choices = {}},
+             [&target](const std::string& text) { target = parse_duration(text); });
+}
+
+Command& Command::choice(const std::string& names, std::string& target, const std::vector<std::string>& values,
+                         const std::string& help) {
+  const std::string initial = target.empty() ? "" : " (default: " + target + ")";
+  return add({.names = names, .value = joined(values, "|"), .help = help + initial, .choices = values},
+             [&target, values](const std::string& text) {
+               if (std::find(values.begin(), values.end(), text) == values.end())
+                 throw usage_error(quote(text) + " is none of " + joined(values, ", "));
+               target = text;
+             });
+}
+
+Command& Command::positional(const std::string& name, std::string& target, const std::string& help) {
+  return add(
+      {.names = name, .value = name, .help = help, .choices = {}, .positional = true},
+      [&target](const std::string& text) { target = text; }, 1);
+}
+
+Command& Command::optional_positional(const std::string& name, std::string& target, const std::string& help) {
+  return add(
+      {.names = name, .value = name, .help = help, .choices = {}, .positional = true},
+      [&target](const std::string& text) { target = text; }, 0);
+}
+
+Command& Command::positionals(const std::string& name, std::vector<std::string>& target, const std::string& help,
+                              int least) {
+  return add(
+      {.names = name, .value = name, .help = help, .choices = {}, .positional = true, .repeats = true},
+      [&target](const std::string& text) { target.push_back(text); }, least);
+}
+
+Command& Command::takes_command(std::vector<std::string>& target) {
+  tail_ = &target;
+  return *this;
+}
+
+Command& Command::takes_command_without_dashes(std::vector<std::string>& target) {
+  tail_ = &target;
+  dashes_needed_ = false;
+  flags_->prefix_command();
+  return *this;
+}
+
+Command& Command::passes_status_on() {
+  passes_status_on_ = true;
+  return *this;
+}
+
+Command& Command::note(const std::string& text) {
+  notes_.push_back(text);
+  return *this;
+}
+
+Command& Command::example(const std::string& text) {
+  examples_.push_back(text);
+  return *this;
+}
+
+std::vector<std::string> Command::split_off_command(const std::vector<std::string>& args) const {
+  if (!tail_) return args;
+  const auto dashes = std::find(args.begin(), args.end(), "--");
+  if (dashes != args.end()) tail_->assign(dashes + 1, args.end());
+  return {args.begin(), dashes};
+}
+
+void Command::refuse_extras() const {
+  std::vector<std::string> extras = flags_->remaining();
+  extras.erase(std::remove(extras.begin(), extras.end(), "--"), extras.end());
+  if (extras.empty()) return;
+  const std::string& first = extras.front();
+  if (first.size() > 1 && first[0] == '-') {
+    std::vector<std::string> known = {"--help"};
+    for (const Argument& argument : arguments_)
+      if (!argument.positional)
+        for (auto& name : spellings(argument.names)) known.push_back(std::move(name));
+    const std::string name = first.substr(0, first.find('='));
+    Error error = usage_error("unknown option " + quote(name));
+    for (const auto& near : nearest_names(name, known))
+      if (near.size() > 2) error.hint(near);
+    if (tail_) error.hint("options of the command in the sandbox go after --");
+    throw std::move(error).hint(path() + " --help");
+  }
+  if (!dashes_needed_) {
+    if (!tail_->empty()) throw usage_error("unexpected argument " + quote(first) + " before --");
+    *tail_ = extras;
+    return;
+  }
+  Error error = usage_error("unexpected argument " + quote(first));
+  if (tail_) error.hint("the command in the sandbox goes after --");
+  throw std::move(error).hint(path() + " --help");
+}
+
+bool Command::parse(const std::vector<std::string>& args) {
+  std::vector<std::string> own = split_off_command(args);
+  const auto fault = [&](const std::string& cause) { return usage_error(cause).hint(path() + " --help"); };
+  std::reverse(own.begin(), own.end());
+  try {
+    flags_->parse(std::move(own));
+  } catch (const CLI::ParseError& error) {
+    if (flags_->get_option("--help")->count() > 0) return true;
+    refuse_extras();
+    for (const Argument& argument : arguments_) {
+      if (argument.positional && argument.required && flags_->get_option(argument.names)->count() == 0)
+        throw fault(quote(path()) + " needs " + argument.names);
+      // CLI11 says "--memory: 1 required TEXT missing".
+      const std::string label = spellings(argument.names).back();
+      if (!argument.positional && std::string(error.what()).rfind(label + ":", 0) == 0)
+        throw fault("option " + quote(label) + " needs a value");
+    }
+    throw fault(error.what());
+  }
+  if (flags_->get_option("--help")->count() > 0) return true;
+  refuse_extras();
+  return false;
+}
+
+}  // namespace dsec::cli

@@ -1,0 +1,16 @@
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/invocation.h"
+
+namespace dsec::cli {
+
+void add_version(Command& root) {
+  root.verb("version", "Show the version of dsec").runs([](Invocation& call) {
+    if (call.out().json()) return call.out().json({{"version", DSEC_VERSION}});
+    call.out().line("dsec " DSEC_VERSION);
+  });
+}
+
+}  // namespace dsec::cli
