@@ -1,0 +1,121 @@
+#include "registry/store/blob_session.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "core/base/error.h"
+#include "core/engine/lease.h"
+
+namespace dsec::registry {
+namespace fs = std::filesystem;
+namespace {
+
+// Blobs never change: nobody, dsec included, may open one for writing.
+constexpr mode_t kBlobMode = 0444;
+
+std::optional<std::uint64_t> size_of(const fs::path& file) {
+  struct stat status;
+  if (::lstat(file.c_str(), &status) != 0) {
+    if (errno == ENOENT) return std::nullopt;
+    throw system_error("stat " + quote(file.native()));
+  }
+  if (!S_ISREG(status.st_mode)) return std::nullopt;
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
+}  // namespace
+
+LocalStore::Session::Session(LocalStore& store) : store_(store) {
+  const engine::ProcessIdentity self = engine::ProcessIdentity::self();
+  const auto index = store_.index().take();
+  index->prepare("INSERT INTO sessions (boot_id, pid, start_ticks) VALUES (?, ?, ?)")
+      .bind(self.boot_id)
+      .bind(static_cast<std::int64_t>(self.pid))
+      .bind(static_cast<std::int64_t>(self.start_ticks))
+      .run();
+  id_ = index->last_row_id();
+}
+
+LocalStore::Session::~Session() {
+  try {
+    store_.index().take()->prepare("DELETE FROM sessions WHERE id = ?").bind(id_).run();
+  } catch (const Error&) {
+    // gc ends the session once this process is gone.
+  }
+}
+
+TempFile LocalStore::Session::new_file() { return TempFile(store_.blob_root()); }
+
+// With a size: the blob is recorded when it is new. Without: false when it is unknown. Also undoes the mark of damage
+// when the file it was about is gone.
+bool LocalStore::Session::record(const Digest& digest, std::optional<std::uint64_t> size) {
+  const auto index = store_.index().take();
+  Transaction transaction(*index);
+  if (size) {
+    index->prepare("INSERT INTO blobs (digest, size) VALUES (?, ?) ON CONFLICT (digest) DO NOTHING")
+        .bind(digest.hex())
+        .bind(static_cast<std::int64_t>(*size))
+        .run();
+  } else {
+    Statement known = index->prepare("SELECT 1 FROM blobs WHERE digest = ? AND damaged = 0");
+    if (!known.bind(digest.hex()).step()) return false;
+  }
+  index->prepare("INSERT OR IGNORE INTO session_blobs (session, blob) VALUES (?, ?)")
+      .bind(id_)
+      .bind(digest.hex())
+      .run();
+  transaction.commit();
+  return true;
+}
+
+Blob LocalStore::Session::adopt(TempFile file, BlobRole role, std::optional<Digest> known) {
+  const Digest digest = known ? *known : digest_of_fd(file.fd());
+  return attempt("cannot store blob " + digest.brief(), [&] {
+    struct stat status;
+    if (::fstat(file.fd(), &status) != 0) throw system_error("stat a new blob");
+    const auto size = static_cast<std::uint64_t>(status.st_size);
+    record(digest, size);
+
+    const fs::path target = store_.blob_file(digest);
+    const auto damaged = [&] {
+      const auto index = store_.index().take();
+      Statement query = index->prepare("SELECT damaged FROM blobs WHERE digest = ?");
+      return query.bind(digest.hex()).step() && query.number(0) != 0;
+    };
+    // A kept file is not replaced: sandboxes may have it mounted, and two files would take the space of two.
+    if (size_of(target) == size && !damaged()) return Blob{role, digest, size};
+
+    if (::fchmod(file.fd(), kBlobMode) != 0) throw system_error("chmod a new blob");
+    make_directories(target.parent_path());
+    // Also when another process made the directory: it may not have come to syncing it yet.
+    sync_directory(store_.blob_root());
+    file.publish(target);
+    store_.index()
+        .take()
+        ->prepare("UPDATE blobs SET damaged = 0, size = ? WHERE digest = ? AND (damaged <> 0 OR size <> ?)")
+        .bind(static_cast<std::int64_t>(size))
+        .bind(digest.hex())
+        .bind(static_cast<std::int64_t>(size))
+        .run();
+    return Blob{role, digest, size};
+  });
+}
+
+bool LocalStore::Session::hold(const Digest& digest) {
+  // Recorded first, looked at afterwards: gc may have been removing it.
+  return record(digest, std::nullopt) && store_.has_blob(digest);
+}
+
+bool LocalStore::Session::hold_in_place(const Blob& blob, const fs::path& path) {
+  if (size_of(path) != blob.size) return false;
+  record(blob.digest, blob.size);
+  store_.index()
+      .take()
+      ->prepare("INSERT OR IGNORE INTO blob_places (blob, path) VALUES (?, ?)")
+      .bind(blob.digest.hex())
+      .bind(path.native())
+      .run();
+  return true;
+}
+
+}  // namespace dsec::registry

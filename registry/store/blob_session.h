@@ -1,0 +1,28 @@
+#pragma once
+
+#include "registry/store/local_store.h"
+
+namespace dsec::registry {
+
+/// Records in the index which blobs a process is bringing in, each before its file appears: so there is no moment at
+/// which gc could take it.
+class LocalStore::Session final : public engine::BlobSession {
+ public:
+  explicit Session(LocalStore& store);
+  ~Session() override;
+
+  TempFile new_file() override;
+  Blob adopt(TempFile file, BlobRole role, std::optional<Digest> known) override;
+  bool hold(const Digest& digest) override;
+
+  std::int64_t id() const noexcept { return id_; }
+  const LocalStore& store() const noexcept { return store_; }
+  bool hold_in_place(const Blob& blob, const std::filesystem::path& path);
+
+ private:
+  bool record(const Digest& digest, std::optional<std::uint64_t> size);
+  LocalStore& store_;
+  std::int64_t id_;
+};
+
+}  // namespace dsec::registry

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "core/engine/home.h"
+#include "core/engine/layer_store.h"
+#include "registry/store/database_pool.h"
+
+namespace dsec::registry {
+
+/// A manifest larger than this is neither stored, published nor read.
+inline constexpr std::uint64_t kLargestManifest = 16ull << 20;
+
+/// What `dsec layer rm` did.
+struct Removal {
+  std::vector<std::string> tags;  ///< removed, whole: "base/debian:12"
+  /// Set when no tag is left: gc removes the layer unless a lease, lock or layer built on it names it.
+  std::optional<Digest> untagged;
+};
+
+/// The store below DSEC_HOME: blob files under store/blobs, everything else in store/index.db (schema.h);
+/// man/dsec-home.5.md describes both and what a crash leaves.
+class LocalStore final : public engine::LayerStore {
+ public:
+  explicit LocalStore(const engine::Home& home);
+  ~LocalStore() override;
+
+  std::unique_ptr<engine::BlobSession> begin_session() override;
+  engine::StoredLayer add(const LayerManifest& manifest, const std::string& tag, engine::Trust trust,
+                          engine::BlobSession& session, const std::map<std::string, std::string>& labels = {}) override;
+
+  std::optional<engine::StoredLayer> find(const LayerRef& ref) override;
+  engine::StoredLayer get(const LayerRef& ref) override;
+  std::vector<engine::StoredLayer> list() override;
+  void confirm(std::span<const Digest> layers) override;
+
+  void tag(const Digest& layer, const LayerName& name, const std::string& tag) override;
+  bool untag(const LayerName& name, const std::string& tag) override;
+  void mark_trusted(const Digest& layer) override;
+
+  std::filesystem::path blob_path(const Digest& blob) override;
+  bool has_blob(const Digest& blob) override;
+
+  /// A tag is removed; a digest takes all tags of its layer away. Throws Error (Usage) like get().
+  Removal remove(const LayerRef& ref);
+
+  /// The layers of a dsec.lock file are kept while the file exists. Replaces what was registered for `path`.
+  void register_lock(const std::filesystem::path& path, std::span<const Digest> layers);
+
+  /// Holds a blob that stays where it lies in a registry; its size there must be right. False when it is not there.
+  bool hold_in_place(engine::BlobSession& session, const Blob& blob, const std::filesystem::path& path);
+
+  const engine::Home& home() const noexcept { return home_; }
+  DatabasePool& index() noexcept { return index_; }
+  /// Where the file of a blob is, or would be.
+  std::filesystem::path blob_file(const Digest& blob) const;
+  std::filesystem::path blob_root() const { return home_.store() / "blobs/sha256"; }
+
+ private:
+  class Session;
+  std::shared_ptr<const LayerManifest> manifest(Database& database, const Digest& layer);
+  engine::StoredLayer load(Database& database, const Digest& layer);
+  std::optional<Digest> resolve(Database& database, const LayerRef& ref);
+
+  engine::Home home_;
+  DatabasePool index_;
+  // Manifests never change, so they are parsed once.
+  std::mutex cache_mutex_;
+  std::unordered_map<Digest, std::shared_ptr<const LayerManifest>> manifests_;
+};
+
+std::unique_ptr<LocalStore> open_store(const engine::Home& home);
+/// The same behind the engine's port.
+std::unique_ptr<engine::LayerStore> make_layer_store(const engine::Home& home);
+
+}  // namespace dsec::registry
