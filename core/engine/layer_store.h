@@ -70,6 +70,10 @@ class LayerStore {
   virtual bool untag(const LayerName& name, const std::string& tag) = 0;
   virtual void mark_trusted(const Digest& layer) = 0;
 
+  /// These layers are kept while `file` exists (a dsec.lock, an entry of the build cache). Replaces what was registered
+  /// for it.
+  virtual void register_lock(const std::filesystem::path& file, std::span<const Digest> layers) = 0;
+
   /// Where a blob lies: in the store, or in an in-place registry. Throws Error when it is nowhere.
   virtual std::filesystem::path blob_path(const Digest& blob) = 0;
   virtual bool has_blob(const Digest& blob) = 0;

@@ -20,9 +20,9 @@ bool valid_sandbox_name(std::string_view name) {
          std::all_of(name.begin(), name.end(), [&](char c) { return letter(c) || c == '_' || c == '.' || c == '-'; });
 }
 
-class LocalEngine final : public Engine {
+class EngineOfThisHost final : public LocalEngine {
  public:
-  LocalEngine(const Home& home, LayerStore& store, LayerMounter& mounter, Runners runners)
+  EngineOfThisHost(const Home& home, LayerStore& store, LayerMounter& mounter, Runners runners)
       : home_(home), records_(home_), store_(store), mounter_(mounter), runners_(std::move(runners)) {}
 
   SandboxInfo create(const SandboxSpec& spec) override {
@@ -125,6 +125,9 @@ class LocalEngine final : public Engine {
     const SandboxInfo info = inspect(id);
     return runner_of(info.spec).diff(records_.directory(info.id), stored_layers(info.spec.layers));
   }
+  UniqueFd open_writable_layer(const std::string& id) override {
+    return with(id, [&](Runner& runner, const fs::path& directory) { return runner.open_writable_layer(directory); });
+  }
   void copy_out(const std::string& id, const std::string& path, int fd) override {
     with(id, [&](Runner& runner, const fs::path& directory) { runner.copy_out(directory, path, fd); });
   }
@@ -194,8 +197,9 @@ class LocalEngine final : public Engine {
 
 }  // namespace
 
-std::unique_ptr<Engine> make_local_engine(const Home& home, LayerStore& store, LayerMounter& mounter, Runners runners) {
-  return std::make_unique<LocalEngine>(home, store, mounter, std::move(runners));
+std::unique_ptr<LocalEngine> make_local_engine(const Home& home, LayerStore& store, LayerMounter& mounter,
+                                               Runners runners) {
+  return std::make_unique<EngineOfThisHost>(home, store, mounter, std::move(runners));
 }
 
 }  // namespace dsec::engine

@@ -10,7 +10,15 @@
 
 namespace dsec::engine {
 
+/// What only the engine of this host can give.
+class LocalEngine : public Engine {
+ public:
+  /// See Runner::open_writable_layer; for making a layer of what a sandbox wrote.
+  virtual UniqueFd open_writable_layer(const std::string& id) = 0;
+};
+
 /// The engine of this host. The ports must outlive it.
-std::unique_ptr<Engine> make_local_engine(const Home& home, LayerStore& store, LayerMounter& mounter, Runners runners);
+std::unique_ptr<LocalEngine> make_local_engine(const Home& home, LayerStore& store, LayerMounter& mounter,
+                                               Runners runners);
 
 }  // namespace dsec::engine

@@ -54,6 +54,9 @@ class Runner {
   virtual void logs(const std::filesystem::path& directory, const LogOptions& options, const LogSink& sink) = 0;
   virtual SandboxStats stats(const std::filesystem::path& directory) = 0;
   virtual std::vector<Change> diff(const std::filesystem::path& directory, std::span<const StoredLayer> layers) = 0;
+  /// The writable layer in overlayfs form (whiteouts, opaque directories) as a directory descriptor of a detached
+  /// read-only mount: owners read through it are those seen inside. The sandbox may run or have stopped.
+  virtual UniqueFd open_writable_layer(const std::filesystem::path& directory) = 0;
   virtual void copy_out(const std::filesystem::path& directory, const std::string& path, int fd) = 0;
   virtual void copy_in(const std::filesystem::path& directory, const std::string& path, int fd) = 0;
 };

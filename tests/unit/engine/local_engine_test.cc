@@ -40,6 +40,7 @@ class FakeRunner final : public Runner {
   void logs(const fs::path&, const LogOptions&, const LogSink&) override {}
   SandboxStats stats(const fs::path&) override { return {}; }
   std::vector<Change> diff(const fs::path&, std::span<const StoredLayer>) override { return {}; }
+  UniqueFd open_writable_layer(const fs::path&) override { return {}; }
   void copy_out(const fs::path&, const std::string&, int) override {}
   void copy_in(const fs::path&, const std::string&, int) override {}
 };
@@ -64,6 +65,7 @@ class FakeStore final : public LayerStore {
   std::vector<StoredLayer> list() override { return {}; }
   void tag(const Digest&, const LayerName&, const std::string&) override {}
   bool untag(const LayerName&, const std::string&) override { return false; }
+  void register_lock(const fs::path&, std::span<const Digest>) override {}
   void mark_trusted(const Digest&) override {}
   fs::path blob_path(const Digest&) override { return {}; }
   bool has_blob(const Digest&) override { return true; }
@@ -85,7 +87,7 @@ struct Fixture {
   FakeMounter mounter;
   FakeRunner runner;
   Runners runners{{"container", runner}};
-  std::unique_ptr<Engine> engine = make_local_engine(home, store, mounter, runners);
+  std::unique_ptr<LocalEngine> engine = make_local_engine(home, store, mounter, runners);
 
   static SandboxSpec spec(std::string name = "") {
     SandboxSpec spec;
