@@ -65,6 +65,7 @@ class FakeStore final : public LayerStore {
   std::vector<StoredLayer> list() override { return {}; }
   void tag(const Digest&, const LayerName&, const std::string&) override {}
   bool untag(const LayerName&, const std::string&) override { return false; }
+  void confirm(std::span<const Digest>) override {}
   void register_lock(const fs::path&, std::span<const Digest>) override {}
   void mark_trusted(const Digest&) override {}
   fs::path blob_path(const Digest&) override { return {}; }
