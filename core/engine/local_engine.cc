@@ -38,6 +38,7 @@ class EngineOfThisHost final : public LocalEngine {
       // From here on gc spares the layers; only then is it certain that they stay.
       SandboxRecords::Created made = records_.create(lease);
       try {
+        store_.confirm(spec.layers);
         const std::vector<StoredLayer> layers = stored_layers(spec.layers);
         LayerStack stack = mounter_.open(layers, spec.accept_conflicts);
         runner.start({lease.id, made.directory, spec, std::move(stack)});
