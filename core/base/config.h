@@ -1,0 +1,39 @@
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace dsec {
+
+/// A registry as `dsec registry add` records it.
+struct RegistryEntry {
+  std::string name;           ///< [a-z0-9][a-z0-9._-]{0,62}
+  std::string url;            ///< "file:///srv/layers", "3fs:///mount/layers"
+  bool in_place = false;      ///< data blobs are read where they lie
+  bool allow_any_fs = false;  ///< a 3fs: URL that is no 3FS mount is accepted
+  bool operator==(const RegistryEntry&) const = default;
+};
+
+/// What config.yaml says; man/dsec-home.5.md is the reference. /etc/dsec/config.yaml is read first (and only read),
+/// then the user's, whose entries win. With DSEC_CONFIG set, that file is the only one. Files that do not exist are
+/// empty.
+struct Config {
+  std::vector<RegistryEntry> registries;  ///< in order of names
+
+  /// Throws Error (Usage) with file, line and column.
+  static Config load();
+  static Config parse(const std::string& yaml, const std::string& origin);
+
+  /// $DSEC_CONFIG, else $XDG_CONFIG_HOME/dsec/config.yaml, else ~/.config/dsec/config.yaml: what is written to.
+  static std::filesystem::path user_file();
+};
+
+/// Adds or replaces the entry of the same name in the user's file (0600), or takes it out; everything else in the file
+/// stays as it is, comments included. Throws Error (Usage) for an invalid name. Processes may do so at once.
+void add_registry_entry(const RegistryEntry& entry);
+/// False when the user's file has no such entry.
+bool remove_registry_entry(const std::string& name);
+
+}  // namespace dsec

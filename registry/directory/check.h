@@ -1,0 +1,36 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/base/progress.h"
+#include "registry/directory/registry_url.h"
+
+namespace dsec::registry {
+
+struct RegistryProblem {
+  enum class Kind { Missing, Truncated, Altered, Unreferenced, DanglingTag, DamagedTag, DamagedManifest, Leftover };
+  Kind kind;
+  std::string path;  ///< of the file, relative to the registry
+  std::string what;  ///< one line: "has 12 bytes instead of 4096"
+  bool repaired = false;
+};
+/// "missing", "truncated", "altered", "unreferenced", "dangling-tag", "damaged-tag", "damaged-manifest", "leftover".
+std::string_view to_string(RegistryProblem::Kind kind);
+
+struct CheckOptions {
+  bool content = true;  ///< hash every blob; else only names, sizes and references
+  /// Removes leftovers of dead publishers, unreferenced and damaged files and tags that lead nowhere, so that
+  /// publishing again mends the rest.
+  bool repair = false;
+};
+
+struct CheckResult {
+  std::uint64_t tags = 0, layers = 0, blobs = 0, bytes = 0;  ///< looked at
+  std::vector<RegistryProblem> problems;
+};
+
+/// Publishers may work meanwhile: what they have not finished is no problem.
+CheckResult check_registry(const RegistryAddress& address, const CheckOptions& options, Progress& progress);
+
+}  // namespace dsec::registry

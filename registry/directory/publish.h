@@ -1,0 +1,37 @@
+#pragma once
+
+#include <chrono>
+#include <span>
+#include <vector>
+
+#include "core/base/progress.h"
+#include "registry/directory/registry_url.h"
+#include "registry/store/local_store.h"
+
+namespace dsec::registry {
+
+struct PublishOptions {
+  bool verify_existing = false;  ///< also hash blobs that the registry has already, not only look at their size
+};
+
+struct PublishedLayer {
+  std::string ref;  ///< as asked for
+  Digest digest;
+  std::uint64_t bytes = 0;         ///< of all its blobs
+  std::uint64_t bytes_copied = 0;  ///< of those that were not there
+};
+
+struct PublishResult {
+  std::vector<PublishedLayer> layers;
+  std::uint64_t bytes_copied = 0, bytes_present = 0;
+  std::chrono::milliseconds duration{};
+};
+
+/// Copies layers of the store into a registry, which is made when its directory is missing or empty: blobs, then the
+/// manifest, then the tag (a layer named by digest gets none). Each file is written under a temporary name, flushed,
+/// read back and compared, and only then named; a name that exists is never written again. Repeating it copies only
+/// what is missing. Any number of publishers may do so at once; of two that set the same tag the last wins.
+PublishResult publish(LocalStore& store, std::span<const LayerRef> refs, const RegistryAddress& address,
+                      const PublishOptions& options, Progress& progress);
+
+}  // namespace dsec::registry

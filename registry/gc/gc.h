@@ -1,0 +1,43 @@
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "registry/store/local_store.h"
+
+namespace dsec::registry {
+
+/// What gc needs of the rooms that own sandboxes and mounts; an absent function means that there is nothing of the
+/// kind.
+struct GcPorts {
+  /// Removes what is left of each sandbox whose creator and keeper are dead, its directory included (in a dry run only
+  /// looks), and returns their ids. reclaim_dead_sandboxes() does it through the Runner port.
+  std::function<std::vector<std::string>(bool dry_run)> reclaim_sandboxes;
+  /// Unmounts every layer image whose meta digest is not among those given; returns how many. Not called in a dry run.
+  std::function<std::size_t(std::span<const Digest> needed)> unmount_unused;
+};
+
+struct GcItem {
+  enum class Kind { Sandbox, Layer, Blob, Session, Lock, Leftover };
+  Kind kind;
+  std::string name;         ///< id, "base/debian 3f2c9d1e0a1b", digest, "of process 4711", path
+  std::uint64_t bytes = 0;  ///< freed on disk
+};
+/// "sandbox", "layer", "blob", "session", "lock", "leftover".
+std::string_view to_string(GcItem::Kind kind);
+
+struct GcResult {
+  std::vector<GcItem> removed;  ///< in a dry run: would be
+  std::uint64_t bytes = 0;
+  std::size_t unmounted = 0;
+  std::vector<std::string> warnings;  ///< what could not be removed, and why; the rest was done all the same
+};
+
+/// Removes what nothing names. Named are: tagged layers, layers of sandboxes (leases), of registered dsec.lock files
+/// and what those were built on, and blobs held by live sessions. Safe while imports, builds, sandboxes and other gcs
+/// run.
+GcResult collect_garbage(LocalStore& store, const GcPorts& ports, bool dry_run);
+
+}  // namespace dsec::registry
