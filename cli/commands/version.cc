@@ -3,13 +3,14 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/invocation.h"
+#include "core/base/version.h"
 
 namespace dsec::cli {
 
 void add_version(Command& root) {
   root.verb("version", "Show the version of dsec").runs([](Invocation& call) {
-    if (call.out().json()) return call.out().json({{"version", DSEC_VERSION}});
-    call.out().line("dsec " DSEC_VERSION);
+    if (call.out().json()) return call.out().json({{"version", kVersion}});
+    call.out().line(std::string("dsec ") + kVersion);
   });
 }
 

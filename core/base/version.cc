@@ -1,0 +1,7 @@
+#include "core/base/version.h"
+
+namespace dsec {
+
+const char* const kVersion = DSEC_VERSION;
+
+}  // namespace dsec

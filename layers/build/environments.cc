@@ -1,0 +1,208 @@
+#include "layers/build/environments.h"
+
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <set>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/version.h"
+
+namespace dsec::layers {
+namespace fs = std::filesystem;
+namespace {
+
+using engine::LayerStore;
+using engine::StoredLayer;
+
+constexpr std::uint64_t kLargestLock = 64u << 20;
+
+std::string kernel_release() {
+  utsname name{};
+  return ::uname(&name) == 0 ? name.release : "";
+}
+
+// A reference without a tag means the project's layer of that name, whatever its tag.
+LayerRef actual_ref(const Project& project, const LayerRef& ref) {
+  const LayerRecipe* recipe = project.layer(ref);
+  return recipe ? LayerRef::parse(recipe->ref()) : ref;
+}
+
+[[noreturn]] void throw_missing(const std::vector<std::string>& missing) {
+  Error error = usage_error(missing.back() + " is not in the store");
+  for (auto ref = missing.rbegin() + 1; ref != missing.rend(); ++ref) error.context(*ref + " is not in the store");
+  throw std::move(error).hint("dsec build, or dsec pull for layers that are made elsewhere");
+}
+
+const EnvironmentSpec& environment_of(const Project& project, std::string_view name) {
+  if (const EnvironmentSpec* spec = project.environment(name)) return *spec;
+  std::vector<std::string> names;
+  for (const EnvironmentSpec& spec : project.environments) names.push_back(spec.name);
+  Error error = usage_error(quote(project.file.native()) + " has no environment " + quote(name));
+  for (const std::string& near : nearest_names(name, names)) error.hint("did you mean " + near);
+  throw std::move(error).hint("dsec env ls lists them");
+}
+
+}  // namespace
+
+fs::path lock_path(const Project& project) { return project.directory / "dsec.lock"; }
+
+std::optional<Lock> read_lock(const Project& project) {
+  const fs::path path = lock_path(project);
+  if (!fs::exists(path)) return std::nullopt;
+  return Lock::parse(read_file(path, kLargestLock), path.native());
+}
+
+std::string recipe_digest(const Project& project, const LayerRecipe& recipe) {
+  std::string text = recipe.digest().str();
+  const LayerRecipe* below = recipe.on ? project.layer(*recipe.on) : nullptr;
+  if (below) text += recipe_digest(project, *below);
+  return Digest::of(text).str();
+}
+
+Lock make_lock(const Project& project, LayerStore& store) {
+  Lock lock;
+  lock.args = project.args;
+  lock.builder = kVersion;
+  lock.kernel = kernel_release();
+  std::vector<std::string> missing;
+  const auto stored = [&](const LayerRef& ref) -> std::optional<StoredLayer> {
+    std::optional<StoredLayer> layer = store.find(actual_ref(project, ref));
+    if (!layer) missing.push_back(actual_ref(project, ref).str());
+    return layer;
+  };
+  for (const LayerRecipe& recipe : project.layers) {
+    const std::optional<StoredLayer> layer = stored(LayerRef::parse(recipe.ref()));
+    if (!layer) continue;
+    lock.layers.emplace(recipe.ref(),
+                        LockedLayer{layer->digest, layer->manifest.provenance.inputs, recipe_digest(project, recipe)});
+    lock.mkfs = layer->manifest.provenance.mkfs;
+    lock.platform = layer->manifest.platform;
+  }
+  for (const EnvironmentSpec& spec : project.environments) {
+    for (const LayerRef& ref : spec.layers()) {
+      const std::optional<StoredLayer> layer = stored(ref);
+      if (!layer) continue;
+      lock.environments[spec.name].push_back(layer->digest);
+      // A layer that the project does not make is pinned as well, so that the environment's names can be told from the
+      // lock.
+      if (!project.layer(ref))
+        lock.layers.try_emplace(ref.str(), LockedLayer{layer->digest, layer->manifest.provenance.inputs, ""});
+    }
+  }
+  std::sort(missing.begin(), missing.end());
+  missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
+  if (!missing.empty()) throw_missing(missing);
+  return lock;
+}
+
+void write_lock(const Project& project, const Lock& lock, LayerStore& store) {
+  std::vector<Digest> layers;
+  for (const auto& [ref, layer] : lock.layers) layers.push_back(layer.digest);
+  for (const auto& [name, digests] : lock.environments) layers.insert(layers.end(), digests.begin(), digests.end());
+  const fs::path path = lock_path(project);
+  write_file_atomic(path, lock.str());
+  store.register_lock(path, layers);
+}
+
+ResolvedEnvironment resolve_environment(const Project& project, const std::optional<Lock>& lock, std::string_view name,
+                                        LayerStore& store) {
+  ResolvedEnvironment resolved{environment_of(project, name), {}};
+  std::vector<LayerRef> refs = resolved.spec.layers();
+  const auto pinned =
+      lock ? lock->environments.find(resolved.spec.name) : std::map<std::string, std::vector<Digest>>::const_iterator{};
+  const bool locked = lock && pinned != lock->environments.end();
+  if (locked && pinned->second.size() != refs.size())
+    throw usage_error("environment " + quote(name) + " has " + std::to_string(refs.size()) +
+                      " layers, but dsec.lock pins " + std::to_string(pinned->second.size()))
+        .hint("dsec env lock, after dsec build");
+  std::vector<std::string> missing;
+  for (std::size_t i = 0; i < refs.size(); ++i) {
+    const LayerRef wanted = locked ? LayerRef::of(pinned->second[i]) : actual_ref(project, refs[i]);
+    if (std::optional<StoredLayer> layer = store.find(wanted))
+      resolved.layers.push_back(*std::move(layer));
+    else
+      missing.push_back(refs[i].str() + (locked ? " (" + wanted.str() + ")" : ""));
+  }
+  if (!missing.empty()) throw_missing(missing);
+  return resolved;
+}
+
+std::string_view to_string(EnvironmentFinding::Kind kind) {
+  switch (kind) {
+    case EnvironmentFinding::Kind::Missing:
+      return "missing";
+    case EnvironmentFinding::Kind::Changed:
+      return "changed";
+    case EnvironmentFinding::Kind::Moved:
+      return "moved";
+    case EnvironmentFinding::Kind::Drift:
+      return "drift";
+    case EnvironmentFinding::Kind::Conflict:
+      return "conflict";
+  }
+  return "unknown";
+}
+
+std::vector<std::string> built_on_drift(std::span<const StoredLayer> layers) {
+  std::vector<std::string> drift;
+  std::set<Digest> below;
+  for (const StoredLayer& layer : layers) {
+    const std::optional<Digest>& built_on = layer.manifest.provenance.built_on;
+    if (built_on && !below.empty() && !below.contains(*built_on))
+      drift.push_back(layer.manifest.name.str() + " was built on " + built_on->brief() + ", but stands on " +
+                      layers.front().manifest.name.str() + " " + layers.front().digest.brief());
+    below.insert(layer.digest);
+  }
+  return drift;
+}
+
+std::vector<EnvironmentFinding> check_environments(const Project& project, const std::optional<Lock>& lock,
+                                                   std::string_view name, LayerStore& store,
+                                                   engine::LayerMounter& mounter) {
+  using Kind = EnvironmentFinding::Kind;
+  std::vector<EnvironmentFinding> findings;
+  std::vector<const EnvironmentSpec*> specs;
+  if (name.empty())
+    for (const EnvironmentSpec& spec : project.environments) specs.push_back(&spec);
+  else
+    specs.push_back(&environment_of(project, name));
+
+  if (!lock) {
+    findings.push_back({Kind::Missing, lock_path(project).native(), "there is no dsec.lock; dsec env lock writes it"});
+  } else {
+    for (const LayerRecipe& recipe : project.layers) {
+      const auto pinned = lock->layers.find(recipe.ref());
+      if (pinned == lock->layers.end())
+        findings.push_back({Kind::Changed, recipe.ref(), "it is not in dsec.lock"});
+      else if (pinned->second.recipe != recipe_digest(project, recipe))
+        findings.push_back(
+            {Kind::Changed, recipe.ref(), "its entry in dsec.yaml, or one below it, is not the one that was locked"});
+    }
+    for (const auto& [ref, layer] : lock->layers) {
+      const std::optional<StoredLayer> now = store.find(LayerRef::parse(ref));
+      if (now && now->digest != layer.digest)
+        findings.push_back(
+            {Kind::Moved, ref, "it is " + now->digest.brief() + " now, locked was " + layer.digest.brief()});
+    }
+  }
+  for (const EnvironmentSpec* spec : specs) {
+    try {
+      const ResolvedEnvironment resolved = resolve_environment(project, lock, spec->name, store);
+      for (std::string& text : built_on_drift(resolved.layers))
+        findings.push_back({Kind::Drift, spec->name, std::move(text)});
+      if (!spec->accept_conflicts)
+        for (const engine::StackConflict& conflict : mounter.conflicts(resolved.layers))
+          findings.push_back(
+              {Kind::Conflict, spec->name,
+               quote(conflict.path) + ": " + conflict.what + ", of " + conflict.upper + " over " + conflict.lower});
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::Usage) throw;
+      findings.push_back({Kind::Missing, spec->name, error.message()});
+    }
+  }
+  return findings;
+}
+
+}  // namespace dsec::layers

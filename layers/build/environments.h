@@ -1,0 +1,64 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/engine/layer_mounter.h"
+#include "core/engine/layer_store.h"
+#include "core/model/lock.h"
+#include "layers/build/project.h"
+
+namespace dsec::layers {
+
+/// dsec.lock beside the project's file.
+std::filesystem::path lock_path(const Project& project);
+/// Empty when there is none.
+std::optional<Lock> read_lock(const Project& project);
+
+/// The digest that pins a layer's entry and everything that it stands on; the lock compares it to find what changed in
+/// dsec.yaml.
+std::string recipe_digest(const Project& project, const LayerRecipe& recipe);
+
+/// Pins every layer of the project and of its environments to what the store has under their names now; throws Error
+/// naming all that are missing.
+Lock make_lock(const Project& project, engine::LayerStore& store);
+/// Writes it and lets the store keep what it names.
+void write_lock(const Project& project, const Lock& lock, engine::LayerStore& store);
+
+/// An environment with its layers, bottom to top: those that `lock` pins, or without one those that the names mean now.
+struct ResolvedEnvironment {
+  EnvironmentSpec spec;
+  std::vector<engine::StoredLayer> layers;
+};
+/// Throws Error (Usage) with near names when there is no such environment, and naming what has to be built or pulled
+/// when a layer is missing.
+ResolvedEnvironment resolve_environment(const Project& project, const std::optional<Lock>& lock, std::string_view name,
+                                        engine::LayerStore& store);
+
+/// Something that is not as the lock, or as the layers' makers, had it.
+struct EnvironmentFinding {
+  enum class Kind {
+    Missing,   ///< a layer is not in the store
+    Changed,   ///< dsec.yaml differs from what the lock was made from
+    Moved,     ///< a tag means another layer now
+    Drift,     ///< a layer was built on another base than it is stacked on
+    Conflict,  ///< the layers cannot be stacked
+  };
+  Kind kind;
+  std::string subject;  ///< an environment's name or a layer's reference
+  std::string text;
+};
+std::string_view to_string(EnvironmentFinding::Kind kind);
+
+/// What `dsec env check` reports, of one environment or (empty name) of all.
+std::vector<EnvironmentFinding> check_environments(const Project& project, const std::optional<Lock>& lock,
+                                                   std::string_view name, engine::LayerStore& store,
+                                                   engine::LayerMounter& mounter);
+
+/// Layers of the stack that were built on another layer than the one below them, as sentences.
+std::vector<std::string> built_on_drift(std::span<const engine::StoredLayer> bottom_to_top);
+
+}  // namespace dsec::layers

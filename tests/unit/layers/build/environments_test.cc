@@ -1,0 +1,139 @@
+#include "layers/build/environments.h"
+
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <map>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+
+namespace dsec::layers {
+namespace {
+namespace fs = std::filesystem;
+using engine::StoredLayer;
+
+// A store of manifests without blobs, by reference.
+class ManifestStore final : public engine::LayerStore {
+ public:
+  std::map<std::string, StoredLayer> layers;
+  std::map<fs::path, std::vector<Digest>> locks;
+
+  Digest put(const std::string& ref, std::optional<Digest> built_on = std::nullopt, const std::string& content = "") {
+    LayerManifest manifest{LayerName::parse(ref.substr(0, ref.find(':'))), "linux/amd64", {}, {}, {}, {}};
+    manifest.provenance.built_on = built_on;
+    manifest.provenance.inputs["content"] = content;
+    const Digest digest = manifest.digest();
+    layers.insert_or_assign(ref, StoredLayer{digest, manifest, {ref}, {}, {}, true});
+    return digest;
+  }
+
+  std::optional<StoredLayer> find(const LayerRef& ref) override {
+    for (const auto& [name, layer] : layers)
+      if (ref.digest_prefix ? layer.digest.hex().starts_with(*ref.digest_prefix) : name == ref.str()) return layer;
+    return std::nullopt;
+  }
+  StoredLayer get(const LayerRef& ref) override { return find(ref).value(); }
+  void register_lock(const fs::path& file, std::span<const Digest> digests) override {
+    locks[file] = {digests.begin(), digests.end()};
+  }
+  std::unique_ptr<engine::BlobSession> begin_session() override { return nullptr; }
+  StoredLayer add(const LayerManifest&, const std::string&, engine::Trust, engine::BlobSession&,
+                  const std::map<std::string, std::string>&) override {
+    throw failure("not in this test");
+  }
+  std::vector<StoredLayer> list() override { return {}; }
+  void confirm(std::span<const Digest>) override {}
+  void tag(const Digest&, const LayerName&, const std::string&) override {}
+  bool untag(const LayerName&, const std::string&) override { return false; }
+  void mark_trusted(const Digest&) override {}
+  fs::path blob_path(const Digest&) override { return {}; }
+  bool has_blob(const Digest&) override { return true; }
+};
+
+class QuietMounter final : public engine::LayerMounter {
+ public:
+  std::vector<engine::StackConflict> found;
+  engine::LayerStack open(std::span<const StoredLayer>, bool) override { return {}; }
+  std::vector<engine::StackConflict> conflicts(std::span<const StoredLayer>) override { return found; }
+  void mount_at(std::span<const StoredLayer>, const fs::path&) override {}
+  void unmount_at(const fs::path&) override {}
+  std::size_t unmount_unused(std::span<const Digest>) override { return 0; }
+};
+
+struct Fixture {
+  TempDirectory scratch{fs::temp_directory_path()};
+  ManifestStore store;
+  QuietMounter mounter;
+
+  Project project(const std::string& yaml) const { return Project::parse(yaml, scratch.path() / "dsec.yaml", {}); }
+  static constexpr const char* kYaml = R"(version: 1
+layers:
+  base/a: {tag: "1", from: dir:a}
+  workspace/w: {on: base/a, steps: [{copy: {from: w, to: /w}}]}
+environments:
+  one: {base: base/a, workspace: workspace/w, toolkits: [toolkit/t:9]}
+)";
+  void fill() {
+    const Digest base = store.put("base/a:1");
+    store.put("workspace/w:latest", base);
+    store.put("toolkit/t:9");
+  }
+};
+
+TEST_CASE_METHOD(Fixture, "a lock pins the environment although its tags move on", "[layers][build]") {
+  fill();
+  const Project read = project(kYaml);
+  write_lock(read, make_lock(read, store), store);
+  CHECK(store.locks.at(scratch.path() / "dsec.lock").size() == 6);
+  const Digest locked = store.layers.at("base/a:1").digest;
+  StoredLayer old = store.layers.at("base/a:1");
+  store.layers.insert_or_assign("base/old:1", old);
+  const Digest moved = store.put("base/a:1", std::nullopt, "new");
+
+  CHECK(resolve_environment(read, read_lock(read), "one", store).layers[0].digest == locked);
+  CHECK(resolve_environment(read, std::nullopt, "one", store).layers[0].digest == moved);
+}
+
+TEST_CASE_METHOD(Fixture, "everything that is missing is named at once", "[layers][build]") {
+  const Project read = project(kYaml);
+  try {
+    make_lock(read, store);
+    FAIL("nothing was thrown");
+  } catch (const Error& error) {
+    CHECK(error.message() ==
+          "base/a:1 is not in the store: toolkit/t:9 is not in the store: workspace/w:latest is not in the store");
+  }
+  CHECK_THROWS_AS(resolve_environment(read, std::nullopt, "two", store), Error);
+}
+
+TEST_CASE_METHOD(Fixture, "a check tells a changed recipe, a moved tag, drift and conflicts apart", "[layers][build]") {
+  fill();
+  const Project read = project(kYaml);
+  const Lock lock = make_lock(read, store);
+  CHECK(check_environments(read, lock, "", store, mounter).empty());
+
+  std::string edited = kYaml;
+  edited.replace(edited.find("dir:a"), 5, "dir:b");
+  const auto changed = check_environments(project(edited), lock, "", store, mounter);
+  REQUIRE(changed.size() == 2);
+  CHECK(changed[0].kind == EnvironmentFinding::Kind::Changed);
+  CHECK(changed[1].subject == "workspace/w:latest");
+
+  const StoredLayer old = store.layers.at("base/a:1");
+  store.put("base/a:1", std::nullopt, "new");
+  store.layers.insert_or_assign("base/old:1", old);
+  const auto moved = check_environments(read, lock, "", store, mounter);
+  REQUIRE(moved.size() == 1);
+  CHECK(moved[0].kind == EnvironmentFinding::Kind::Moved);
+
+  const auto drift = check_environments(read, make_lock(read, store), "one", store, mounter);
+  REQUIRE(drift.size() == 1);
+  CHECK(drift[0].kind == EnvironmentFinding::Kind::Drift);
+
+  mounter.found = {{"bin", "base/a", "toolkit/t", "a directory over a symlink"}};
+  CHECK(check_environments(read, lock, "one", store, mounter).back().text ==
+        "'bin': a directory over a symlink, of toolkit/t over base/a");
+}
+
+}  // namespace
+}  // namespace dsec::layers
