@@ -44,8 +44,7 @@ TEST_CASE("an overlay of detached mounts shows the upper layer's files, both way
     REQUIRE(::mkdirat(writable.get(), "work", 0755) == 0);
     const std::vector<int> lowers = {below.get(), above.get()};
 
-    UniqueFd overlay =
-        make_overlay({.lowers = lowers, .writable = writable.get(), .skip_syncs = true, .way = way});
+    UniqueFd overlay = make_overlay({.lowers = lowers, .writable = writable.get(), .skip_syncs = true, .way = way});
     Mount mount = Mount::attach(std::move(overlay), home.path());
     CHECK(read_file(home.path() / "both") == "above");
     CHECK(read_file(home.path() / "only-below") == "x");

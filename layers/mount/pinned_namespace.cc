@@ -1,0 +1,358 @@
+// How the namespace is pinned. A mount namespace stays alive while its /proc/<pid>/ns/mnt file is bound somewhere; the
+// kernel binds it only in an older namespace, and only where nothing propagates. So run/mntns is first bound over
+// itself and made private, and the namespace's file is bound on top of that. Copies of a mount namespace leave such
+// bindings out: a process in a namespace of its own (a service with a private /tmp) looks through /proc/1/root instead.
+//
+// Nothing is mounted by a process in its own namespace: a thread that has joined the pinned one attaches detached
+// mounts in it, and copies them out.
+#include "layers/mount/pinned_namespace.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <condition_variable>
+#include <exception>
+#include <future>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/mount.h"
+#include "layers/mount/range_lock.h"
+
+namespace dsec::layers {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr long kErofsMagic = 0xE0F5E1E2;
+constexpr std::uint64_t kPinByte = 0;  // shared: the pin stays as it is; exclusive: it is made or removed
+
+struct Pin {
+  UniqueFd ns;
+  ino_t inode;
+  fs::path path;  ///< where it was found
+};
+
+fs::path pin_file(const fs::path& run) { return run / "mntns"; }
+fs::path lock_file(const fs::path& run) { return run / "mounts.lock"; }
+
+// Names are hexadecimal digests, with or without a prefix: their last digits spread well over the bytes of a file.
+std::uint64_t lock_byte(const std::string& name) {
+  std::uint64_t byte = 0;
+  const std::string_view digits = std::string_view(name).substr(name.size() > 15 ? name.size() - 15 : 0);
+  std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
+  return byte + 1;
+}
+
+// `run` as the first process sees it, when that is the same directory.
+std::optional<fs::path> run_of_first_process(const fs::path& run) {
+  const fs::path there = "/proc/1/root" + run.native();
+  struct stat ours {
+  }, theirs{};
+  if (::stat(run.c_str(), &ours) != 0 || ::stat(there.c_str(), &theirs) != 0) return std::nullopt;
+  if (ours.st_dev != theirs.st_dev || ours.st_ino != theirs.st_ino) return std::nullopt;
+  return there;
+}
+
+std::optional<Pin> open_pin(const fs::path& path) {
+  UniqueFd ns(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  struct statfs kind {};
+  struct stat facts {};
+  if (!ns || ::fstatfs(ns.get(), &kind) != 0 || kind.f_type != NSFS_MAGIC || ::fstat(ns.get(), &facts) != 0)
+    return std::nullopt;
+  return Pin{std::move(ns), facts.st_ino, path};
+}
+
+std::optional<Pin> find_pin(const fs::path& run) {
+  if (auto pin = open_pin(pin_file(run))) return pin;
+  if (const auto there = run_of_first_process(run)) return open_pin(pin_file(*there));
+  return std::nullopt;
+}
+
+void block_signals() {
+  sigset_t all;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
+}
+
+// Runs `action` on a thread whose working directory, root and mount namespace may be changed.
+void on_own_thread(const std::function<void()>& action) {
+  std::exception_ptr failed;
+  std::thread([&] {
+    block_signals();
+    try {
+      if (::unshare(CLONE_FS) != 0) throw system_error("separate a thread's directories");
+      action();
+    } catch (...) {
+      failed = std::current_exception();
+    }
+  }).join();
+  if (failed) std::rethrow_exception(failed);
+}
+
+// Where the pin belongs: the first process's namespace, unless this home is not to be seen there.
+void enter_pinning_namespace(const fs::path& run) {
+  struct stat ours {
+  }, theirs{};
+  if (!run_of_first_process(run)) return;
+  if (::stat("/proc/thread-self/ns/mnt", &ours) != 0 || ::stat("/proc/1/ns/mnt", &theirs) != 0) return;
+  if (ours.st_ino == theirs.st_ino) return;
+  const UniqueFd first(::open("/proc/1/ns/mnt", O_RDONLY | O_CLOEXEC));
+  if (first) (void)::setns(first.get(), CLONE_NEWNS);
+}
+
+// The calling thread's namespace becomes a new one with nothing in it but a tmpfs.
+void make_empty_namespace() {
+  if (::unshare(CLONE_FS | CLONE_NEWNS) != 0) throw system_error("make a mount namespace");
+  set_propagation("/", Propagation::Private, Submounts::With);
+  FsContext context("tmpfs");
+  context.set("source", "dsec");
+  context.set("mode", "0700");
+  context.create();
+  const UniqueFd root = context.mount(MountFlags::kNoSuid | MountFlags::kNoDev | MountFlags::kNoExec);
+  attach_mount(root.get(), "/");
+  if (::fchdir(root.get()) != 0) throw system_error("enter a new tmpfs");
+  // Where the root is the initial ramfs nothing can take its place; then the tmpfs stays on top of it.
+  if (::syscall(SYS_pivot_root, ".", ".") == 0 && ::umount2(".", MNT_DETACH) != 0)
+    throw system_error("leave the old root");
+}
+
+void bind_mount(const fs::path& from, const fs::path& to) {
+  if (::mount(from.c_str(), to.c_str(), nullptr, MS_BIND, nullptr) != 0)
+    throw system_error("bind " + quote(from.native()) + " to " + quote(to.native()));
+}
+
+void bind_new_namespace(const fs::path& pin) {
+  std::promise<pid_t> made;
+  std::promise<void> bound;
+  std::thread maker([&] {
+    try {
+      make_empty_namespace();
+      made.set_value(static_cast<pid_t>(::syscall(SYS_gettid)));
+    } catch (...) {
+      made.set_exception(std::current_exception());
+      return;
+    }
+    bound.get_future().wait();
+  });
+  try {
+    bind_mount("/proc/self/task/" + std::to_string(made.get_future().get()) + "/ns/mnt", pin);
+  } catch (...) {
+    bound.set_value();
+    maker.join();
+    throw;
+  }
+  bound.set_value();
+  maker.join();
+}
+
+void create_pin(const fs::path& run) {
+  on_own_thread([&] {
+    enter_pinning_namespace(run);
+    const fs::path pin = pin_file(run);
+    (void)open_file(pin, O_RDWR | O_CREAT, 0600);
+    if (!is_mount_root(pin)) bind_mount(pin, pin);
+    set_propagation(pin, Propagation::Private);
+    bind_new_namespace(pin);
+  });
+}
+
+void remove_pin(const fs::path& run) {
+  on_own_thread([&] {
+    enter_pinning_namespace(run);
+    while (is_mount_root(pin_file(run))) unmount(pin_file(run), UnmountMode::Lazy);
+  });
+}
+
+bool is_erofs(const UniqueFd& mount) {
+  struct statfs kind {};
+  return ::fstatfs(mount.get(), &kind) == 0 && static_cast<std::uint32_t>(kind.f_type) == kErofsMagic;
+}
+
+// Of the image under `name` in the calling thread's working directory. A directory whose mount was never made, because
+// its maker was killed, counts as nothing.
+UniqueFd clone_here(const std::string& name) {
+  UniqueFd mount = try_clone_mount(AT_FDCWD, name.c_str());
+  if (mount && !is_erofs(mount)) mount.reset();
+  return mount;
+}
+
+std::vector<std::string> list_here() {
+  std::vector<std::string> names;
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir("."), &::closedir);
+  if (!directory) throw system_error("list the mounted images");
+  while (const dirent* entry = ::readdir(directory.get()))
+    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
+  return names;
+}
+
+}  // namespace
+
+/// A thread that lives in the pinned namespace, with its root as working directory.
+class PinnedNamespace::Thread {
+ public:
+  explicit Thread(Pin pin) : pin_(std::move(pin)) {
+    std::promise<void> joined;
+    thread_ = std::thread([this, &joined] { loop(joined); });
+    try {
+      joined.get_future().get();
+    } catch (...) {
+      thread_.join();
+      throw;
+    }
+  }
+  ~Thread() {
+    if (!thread_.joinable()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    wake_.notify_one();
+    thread_.join();
+  }
+
+  /// Whether the namespace is still the one that other processes find.
+  bool current() const {
+    struct stat facts {};
+    return ::stat(pin_.path.c_str(), &facts) == 0 && facts.st_ino == pin_.inode;
+  }
+
+  void run(const std::function<void()>& action) {
+    const std::lock_guard one_at_a_time(callers_);
+    std::unique_lock lock(mutex_);
+    action_ = &action;
+    wake_.notify_one();
+    done_.wait(lock, [&] { return action_ == nullptr; });
+    if (failed_) std::rethrow_exception(std::exchange(failed_, nullptr));
+  }
+
+ private:
+  void loop(std::promise<void>& joined) {
+    block_signals();
+    try {
+      if (::unshare(CLONE_FS) != 0) throw system_error("separate a thread's directories");
+      if (::setns(pin_.ns.get(), CLONE_NEWNS) != 0) throw system_error("join the mount namespace of the layers");
+      joined.set_value();
+    } catch (...) {
+      joined.set_exception(std::current_exception());
+      return;
+    }
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      wake_.wait(lock, [&] { return stop_ || action_; });
+      if (stop_) return;
+      try {
+        (*action_)();
+      } catch (...) {
+        failed_ = std::current_exception();
+      }
+      action_ = nullptr;
+      done_.notify_one();
+    }
+  }
+
+  Pin pin_;
+  std::mutex callers_, mutex_;
+  std::condition_variable wake_, done_;
+  const std::function<void()>* action_ = nullptr;
+  std::exception_ptr failed_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+PinnedNamespace::PinnedNamespace(fs::path run) : run_(fs::weakly_canonical(run)) {}
+PinnedNamespace::~PinnedNamespace() = default;
+
+std::shared_ptr<PinnedNamespace::Thread> PinnedNamespace::join_existing() {
+  const std::lock_guard lock(mutex_);
+  if (thread_ && thread_->current()) return thread_;
+  thread_.reset();
+  if (auto pin = find_pin(run_)) thread_ = std::make_shared<Thread>(std::move(*pin));
+  return thread_;
+}
+
+std::shared_ptr<PinnedNamespace::Thread> PinnedNamespace::join_or_create() {
+  if (auto thread = join_existing()) return thread;
+  return attempt("cannot make the mount namespace of the layers", [&] {
+    if (::geteuid() != 0)
+      throw failure("mounting layers needs root").hint("run it with sudo, naming the same DSEC_HOME");
+    const RangeLock lock(lock_file(run_), kPinByte, RangeLock::Mode::Exclusive);
+    if (!find_pin(run_)) create_pin(run_);
+    auto thread = join_existing();
+    if (!thread) throw Error(ErrorKind::Internal, "it was bound, but cannot be found");
+    return thread;
+  });
+}
+
+std::vector<UniqueFd> PinnedNamespace::clone(std::span<const std::string> names) {
+  std::vector<UniqueFd> mounts;
+  mounts.reserve(names.size());
+  join_or_create()->run([&] {
+    for (const std::string& name : names) mounts.push_back(clone_here(name));
+  });
+  return mounts;
+}
+
+UniqueFd PinnedNamespace::place(const std::string& name, const std::function<UniqueFd()>& mount) {
+  const RangeLock name_lock(lock_file(run_), lock_byte(name), RangeLock::Mode::Exclusive);
+  for (;;) {
+    (void)join_or_create();
+    const RangeLock pin_lock(lock_file(run_), kPinByte, RangeLock::Mode::Shared);
+    const auto thread = join_existing();
+    if (!thread) continue;  // given up by another process before the lock was ours
+    UniqueFd copy;
+    thread->run([&] { copy = clone_here(name); });
+    if (copy) return copy;
+    const UniqueFd made = mount();
+    thread->run([&] {
+      if (::mkdir(name.c_str(), 0700) != 0 && errno != EEXIST) throw system_error("make directory " + quote(name));
+      attach_mount(made.get(), AT_FDCWD, name);
+      copy = clone_mount(AT_FDCWD, name);
+    });
+    return copy;
+  }
+}
+
+std::vector<std::string> PinnedNamespace::names() {
+  std::vector<std::string> names;
+  if (const auto thread = join_existing()) thread->run([&] { names = list_here(); });
+  return names;
+}
+
+bool PinnedNamespace::remove(const std::string& name) {
+  const RangeLock name_lock(lock_file(run_), lock_byte(name), RangeLock::Mode::Exclusive, RangeLock::Wait::No);
+  if (!name_lock) return false;
+  bool was_mounted = false;
+  if (const auto thread = join_existing())
+    thread->run([&] {
+      while (::umount2(name.c_str(), UMOUNT_NOFOLLOW | MNT_DETACH) == 0) was_mounted = true;
+      if (errno != EINVAL && errno != ENOENT) throw system_error("unmount image " + quote(name));
+      if (::rmdir(name.c_str()) != 0 && errno != ENOENT) throw system_error("remove directory " + quote(name));
+    });
+  return was_mounted;
+}
+
+void PinnedNamespace::unpin_if_empty() {
+  const RangeLock pin_lock(lock_file(run_), kPinByte, RangeLock::Mode::Exclusive, RangeLock::Wait::No);
+  if (!pin_lock || !names().empty()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    thread_.reset();
+  }
+  if (::geteuid() == 0) remove_pin(run_);
+}
+
+}  // namespace dsec::layers
