@@ -1,0 +1,399 @@
+#include "runners/isolation/cgroups.h"
+
+#include <fcntl.h>
+#include <linux/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <mutex>
+#include <sstream>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "runners/isolation/cgroup_ops.h"
+
+namespace dsec::runners {
+namespace {
+
+constexpr const char* kOurControllers[] = {"cpu", "memory", "pids"};
+
+bool contains(const std::vector<std::string>& words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+std::vector<std::string> words_in(int group, const char* file) {
+  char text[1024];
+  if (cgroup::read(group, file, text, sizeof text) < 0) return {};
+  std::istringstream in(text);
+  std::vector<std::string> words;
+  for (std::string word; in >> word;) words.push_back(word);
+  return words;
+}
+
+UniqueFd open_group(int at, const std::string& name) {
+  return UniqueFd(::openat(at, name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
+
+/// The v2 hierarchy of a host that does not show it, as a mount that is attached nowhere.
+UniqueFd detached_v2() {
+  const UniqueFd context(static_cast<int>(::syscall(SYS_fsopen, "cgroup2", FSOPEN_CLOEXEC)));
+  if (!context || ::syscall(SYS_fsconfig, context.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) != 0) return {};
+  return UniqueFd(static_cast<int>(::syscall(SYS_fsmount, context.get(), FSMOUNT_CLOEXEC,
+                                             MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_NODEV)));
+}
+
+/// What stands before our group's name below each root: "" or "system.slice/dsec.service/".
+std::string parent_prefix() {
+  const char* wish = std::getenv("DSEC_CGROUP_PARENT");
+  if (wish == nullptr || *wish == '\0') return {};
+  std::string path = wish;
+  while (!path.empty() && path.front() == '/') path.erase(0, 1);
+  while (!path.empty() && path.back() == '/') path.pop_back();
+  std::istringstream parts(path);
+  for (std::string part; std::getline(parts, part, '/');) {
+    if (part.empty() || part == "." || part == "..")
+      throw usage_error("DSEC_CGROUP_PARENT=" + quote(wish) + " is no path of a control group");
+  }
+  return path.empty() ? path : path + '/';
+}
+
+}  // namespace
+
+struct CgroupHost::State {
+  struct Hierarchy : CgroupHierarchy {
+    UniqueFd mount;           ///< its root
+    UniqueFd parent;          ///< our group in it, once made
+    std::string unusable;     ///< why it cannot hold our group
+    std::string undelegated;  ///< v2: why controllers could not be handed down to our group
+  };
+
+  std::string name;    ///< of our parent groups
+  std::string prefix;  ///< of their path
+  std::vector<Hierarchy> list;
+  std::vector<CgroupHierarchy> shown;
+  std::mutex mutex;
+
+  Hierarchy* v2() {
+    for (Hierarchy& each : list)
+      if (each.v2) return &each;
+    return nullptr;
+  }
+  /// Where a controller is: a kernel has it in one hierarchy at a time.
+  Hierarchy* of(std::string_view controller) {
+    for (Hierarchy& each : list)
+      if (contains(each.controllers, controller)) return &each;
+    return nullptr;
+  }
+
+  int parent_of(Hierarchy& hierarchy) {
+    if (!hierarchy.parent && hierarchy.unusable.empty()) make_parent(hierarchy);
+    return hierarchy.parent.get();
+  }
+  void make_parent(Hierarchy& hierarchy);
+  void delegate(Hierarchy& hierarchy, int top, const std::string& top_name);
+  int make_group(Hierarchy& hierarchy, const std::string& id);
+};
+
+/// mkdir of our own group; the ones above it are the administrator's, and must exist.
+void CgroupHost::State::make_parent(Hierarchy& hierarchy) {
+  const std::string shown_root = hierarchy.root.empty() ? "the cgroup v2 hierarchy" : hierarchy.root;
+  if (hierarchy.read_only) {
+    hierarchy.unusable = shown_root + " is mounted read-only";
+    return;
+  }
+  const UniqueFd top = open_group(hierarchy.mount.get(), prefix.empty() ? "." : prefix);
+  if (!top) {
+    hierarchy.unusable = "open " + quote(shown_root + '/' + prefix) + ": " + errno_text(errno);
+    return;
+  }
+  if (hierarchy.v2) delegate(hierarchy, top.get(), shown_root + '/' + prefix);
+  if (::mkdirat(top.get(), name.c_str(), 0755) != 0 && errno != EEXIST) {
+    hierarchy.unusable = "mkdir " + quote(shown_root + '/' + prefix + name) + ": " + errno_text(errno);
+    return;
+  }
+  hierarchy.parent = open_group(top.get(), name);
+  if (!hierarchy.parent) {
+    hierarchy.unusable = "open " + quote(shown_root + '/' + prefix + name) + ": " + errno_text(errno);
+    return;
+  }
+  if (!hierarchy.v2) return;
+  for (const char* controller : kOurControllers)
+    if (contains(words_in(hierarchy.parent.get(), "cgroup.controllers"), controller))
+      cgroup::write(hierarchy.parent.get(), "cgroup.subtree_control", ("+" + std::string(controller)).c_str());
+}
+
+/// A controller works in our groups only when each group above enables it for its children. The visible root is the
+/// only one that we may have to ask: with a group of the administrator's, that is the administrator's word.
+void CgroupHost::State::delegate(Hierarchy& hierarchy, int top, const std::string& top_name) {
+  const auto available = words_in(top, "cgroup.controllers"), enabled = words_in(top, "cgroup.subtree_control");
+  for (const char* controller : kOurControllers) {
+    if (!contains(available, controller) || contains(enabled, controller)) continue;
+    const int failed = cgroup::write(top, "cgroup.subtree_control", ("+" + std::string(controller)).c_str());
+    if (failed == 0 || !hierarchy.undelegated.empty()) continue;
+    hierarchy.undelegated = "enable " + std::string(controller) + " in " + top_name + ": " + errno_text(-failed);
+    if (failed == -EBUSY) hierarchy.undelegated += ": processes live in that group itself";
+  }
+}
+
+/// A new group, also when garbage collection has just removed our empty parent: then that is made again.
+int CgroupHost::State::make_group(Hierarchy& hierarchy, const std::string& id) {
+  for (int tries = 0;; ++tries) {
+    const int parent = parent_of(hierarchy);
+    if (parent < 0) return ENODEV;
+    if (::mkdirat(parent, id.c_str(), 0755) == 0) return 0;
+    if ((errno != ENOENT && errno != ENODEV) || tries == 8) return errno;
+    hierarchy.parent.reset();
+  }
+}
+
+CgroupHost::CgroupHost(std::string host_id) : state_(std::make_unique<State>()) {
+  state_->name = "dsec-" + std::move(host_id);
+  state_->prefix = parent_prefix();
+  for (CgroupHierarchy& found : parse_cgroup_mounts(read_file("/proc/self/mountinfo"))) {
+    if (found.v2 && state_->v2() != nullptr) continue;
+    const bool useful =
+        found.v2 || std::any_of(std::begin(kOurControllers), std::end(kOurControllers), [&](const char* each) {
+          return contains(found.controllers, each) && state_->of(each) == nullptr;
+        });
+    if (!useful) continue;
+    State::Hierarchy hierarchy;
+    static_cast<CgroupHierarchy&>(hierarchy) = found;
+    hierarchy.mount = open_group(AT_FDCWD, found.root);
+    if (!hierarchy.mount) continue;
+    if (hierarchy.v2) hierarchy.controllers = words_in(hierarchy.mount.get(), "cgroup.controllers");
+    state_->list.push_back(std::move(hierarchy));
+  }
+  if (state_->v2() == nullptr) {
+    if (UniqueFd mount = detached_v2()) {
+      State::Hierarchy hierarchy;
+      hierarchy.v2 = true;
+      hierarchy.controllers = words_in(mount.get(), "cgroup.controllers");
+      hierarchy.mount = std::move(mount);
+      state_->list.push_back(std::move(hierarchy));
+    }
+  }
+  for (const State::Hierarchy& each : state_->list) state_->shown.push_back(each);
+}
+
+CgroupHost::~CgroupHost() = default;
+CgroupHost::CgroupHost(CgroupHost&&) noexcept = default;
+
+const std::vector<CgroupHierarchy>& CgroupHost::hierarchies() const { return state_->shown; }
+
+bool CgroupHost::has_lifecycle(std::string* why) const {
+  const std::lock_guard lock(state_->mutex);
+  State::Hierarchy* v2 = state_->v2();
+  if (v2 != nullptr && state_->parent_of(*v2) >= 0) return true;
+  if (why != nullptr) *why = v2 == nullptr ? "this process cannot reach the cgroup v2 hierarchy" : v2->unusable;
+  return false;
+}
+
+void CgroupHost::check(const Limits& limits) const {
+  const std::lock_guard lock(state_->mutex);
+  const auto need = [&](const char* limit, const char* controller) {
+    const auto refuse = [&](const std::string& why) {
+      return failure(why)
+          .context("cannot enforce the " + std::string(limit) + " limit of the sandbox")
+          .hint("dsec doctor, which shows what this host can limit")
+          .hint("leave the limit out, if the sandbox may run without");
+    };
+    State::Hierarchy* hierarchy = state_->of(controller);
+    if (hierarchy == nullptr)
+      throw refuse("no cgroup hierarchy here has the " + std::string(controller) + " controller");
+    const int parent = state_->parent_of(*hierarchy);
+    if (parent < 0) throw refuse(hierarchy->unusable);
+    if (hierarchy->v2 && !contains(words_in(parent, "cgroup.subtree_control"), controller)) {
+      throw refuse(hierarchy->undelegated.empty()
+                       ? "the " + std::string(controller) + " controller is not enabled for dsec's group"
+                       : hierarchy->undelegated)
+          .hint(
+              "name a group without processes in DSEC_CGROUP_PARENT, with the controllers enabled in its "
+              "cgroup.subtree_control");
+    }
+  };
+  if (limits.memory) need("memory", "memory");
+  if (limits.cpus) need("cpu", "cpu");
+  if (limits.pids) need("pids", "pids");
+}
+
+void CgroupHost::remove_unused_parents() const {
+  const std::lock_guard lock(state_->mutex);
+  for (State::Hierarchy& hierarchy : state_->list) {
+    const std::string path = state_->prefix + state_->name;
+    // Fails while a sandbox is in it, and that is right.
+    if (::unlinkat(hierarchy.mount.get(), path.c_str(), AT_REMOVEDIR) == 0) hierarchy.parent.reset();
+  }
+}
+
+namespace {
+
+/// Throws naming the limit, the file and the reason.
+void set(int group, const char* file, const std::string& value, const char* limit) {
+  const int failed = cgroup::write(group, file, value.c_str());
+  if (failed == 0) return;
+  throw system_error("write " + value + " to " + file, -failed)
+      .context("cannot enforce the " + std::string(limit) + " limit of the sandbox");
+}
+
+void limit_memory(int group, bool v2, std::uint64_t bytes) {
+  const std::string value = std::to_string(bytes);
+  set(group, v2 ? "memory.max" : "memory.limit_in_bytes", value, "memory");
+  // Swap would make the limit one of resident memory only. Absent files: this kernel does not account swap, and then
+  // the limit covers what can be covered.
+  const char* swap_file = v2 ? "memory.swap.max" : "memory.memsw.limit_in_bytes";
+  const int failed = cgroup::write(group, swap_file, v2 ? "0" : value.c_str());
+  if (failed != 0 && failed != -ENOENT)
+    throw system_error("write to " + std::string(swap_file), -failed)
+        .context("cannot enforce the memory limit of the sandbox");
+}
+
+void limit_cpu(int group, bool v2, double cpus) {
+  constexpr long kPeriod = 100'000;  // microseconds, the kernel's default
+  // The kernel refuses less than a millisecond.
+  const long quota = std::max(1000L, std::lround(cpus * kPeriod));
+  if (v2) {
+    set(group, "cpu.max", std::to_string(quota) + ' ' + std::to_string(kPeriod), "cpu");
+  } else {
+    set(group, "cpu.cfs_period_us", std::to_string(kPeriod), "cpu");
+    set(group, "cpu.cfs_quota_us", std::to_string(quota), "cpu");
+  }
+}
+
+/// A v1 group that shares its hierarchy with cpuset takes no process before it has CPUs and memory nodes.
+void inherit_cpuset(int parent, int group) {
+  for (const char* file : {"cpuset.cpus", "cpuset.mems"}) {
+    char text[1024];
+    if (cgroup::read(group, file, text, sizeof text) > 1) continue;
+    if (cgroup::read(parent, file, text, sizeof text) > 0) cgroup::write(group, file, text);
+  }
+}
+
+std::vector<std::string> ours(const CgroupHierarchy& hierarchy, int group) {
+  std::vector<std::string> result;
+  const auto present = hierarchy.v2 ? words_in(group, "cgroup.controllers") : hierarchy.controllers;
+  for (const char* each : kOurControllers)
+    if (contains(present, each)) result.emplace_back(each);
+  return result;
+}
+
+bool wanted(const CgroupHierarchy& hierarchy, const Limits& limits) {
+  return hierarchy.v2 || (limits.memory && contains(hierarchy.controllers, "memory")) ||
+         (limits.cpus && contains(hierarchy.controllers, "cpu")) ||
+         (limits.pids && contains(hierarchy.controllers, "pids"));
+}
+
+}  // namespace
+
+SandboxCgroups SandboxCgroups::create(const CgroupHost& host, const std::string& id, const Limits& limits) {
+  host.check(limits);
+  CgroupHost::State& state = *host.state_;
+  const std::lock_guard lock(state.mutex);
+  SandboxCgroups made(id);
+  try {
+    for (CgroupHost::State::Hierarchy& hierarchy : state.list) {
+      if (!wanted(hierarchy, limits)) continue;
+      if (state.parent_of(hierarchy) < 0) continue;  // check() has thrown if a limit needs it
+      if (const int failed = state.make_group(hierarchy, id); failed != 0)
+        throw system_error("make the control group " + quote(state.name + '/' + id) + " in " + quote(hierarchy.root),
+                           failed);
+      Group group{.v2 = hierarchy.v2,
+                  .controllers = {},
+                  .parent = hierarchy.parent.get(),
+                  .directory = open_group(hierarchy.parent.get(), id)};
+      if (!group.directory) throw system_error("open the control group " + quote(state.name + '/' + id));
+      group.controllers = ours(hierarchy, group.directory.get());
+      const int fd = group.directory.get();
+      if (contains(hierarchy.controllers, "cpuset") && !hierarchy.v2) inherit_cpuset(hierarchy.parent.get(), fd);
+      made.groups_.insert(hierarchy.v2 ? made.groups_.begin() : made.groups_.end(), std::move(group));
+      if (limits.memory && state.of("memory") == &hierarchy) limit_memory(fd, hierarchy.v2, *limits.memory);
+      if (limits.cpus && state.of("cpu") == &hierarchy) limit_cpu(fd, hierarchy.v2, *limits.cpus);
+      if (limits.pids && state.of("pids") == &hierarchy) set(fd, "pids.max", std::to_string(*limits.pids), "pids");
+    }
+  } catch (...) {
+    for (const auto& hierarchy : state.list)
+      if (hierarchy.parent) cgroup::remove(hierarchy.parent.get(), id.c_str(), hierarchy.v2, 1000);
+    throw;
+  }
+  return made;
+}
+
+SandboxCgroups SandboxCgroups::open(const CgroupHost& host, const std::string& id) {
+  CgroupHost::State& state = *host.state_;
+  const std::lock_guard lock(state.mutex);
+  SandboxCgroups found(id);
+  for (CgroupHost::State::Hierarchy& hierarchy : state.list) {
+    const int parent = state.parent_of(hierarchy);
+    if (parent < 0) continue;
+    Group group{.v2 = hierarchy.v2, .controllers = {}, .parent = parent, .directory = open_group(parent, id)};
+    if (!group.directory) continue;
+    group.controllers = ours(hierarchy, group.directory.get());
+    found.groups_.insert(hierarchy.v2 ? found.groups_.begin() : found.groups_.end(), std::move(group));
+  }
+  return found;
+}
+
+void SandboxCgroups::remove(const CgroupHost& host, const std::string& id, std::chrono::milliseconds timeout) {
+  CgroupHost::State& state = *host.state_;
+  std::vector<std::pair<UniqueFd, bool>> parents;
+  {
+    const std::lock_guard lock(state.mutex);
+    for (CgroupHost::State::Hierarchy& hierarchy : state.list) {
+      UniqueFd parent = open_group(hierarchy.mount.get(), state.prefix + state.name);
+      if (!parent) continue;
+      // v2 first: it ends the processes, and then the v1 groups are empty.
+      parents.emplace(hierarchy.v2 ? parents.begin() : parents.end(), std::move(parent), hierarchy.v2);
+    }
+  }
+  for (const auto& [parent, v2] : parents) {
+    const int failed = cgroup::remove(parent.get(), id.c_str(), v2, static_cast<int>(timeout.count()));
+    if (failed != 0) throw system_error("remove the control group " + quote(state.name + '/' + id), -failed);
+  }
+}
+
+int SandboxCgroups::v2() const noexcept {
+  return !groups_.empty() && groups_.front().v2 ? groups_.front().directory.get() : -1;
+}
+
+const SandboxCgroups::Group* SandboxCgroups::memory() const noexcept {
+  for (const Group& group : groups_)
+    if (contains(group.controllers, "memory")) return &group;
+  return nullptr;
+}
+
+std::vector<UniqueFd> SandboxCgroups::join_descriptors() const {
+  std::vector<UniqueFd> result;
+  for (const Group& group : groups_) {
+    if (group.v2) continue;
+    UniqueFd procs(::openat(group.directory.get(), "cgroup.procs", O_WRONLY | O_CLOEXEC));
+    if (!procs) throw system_error("open cgroup.procs of the sandbox's " + group.controllers.front() + " group");
+    result.push_back(std::move(procs));
+  }
+  return result;
+}
+
+UniqueFd SandboxCgroups::make_subgroup(const std::string& name) const {
+  if (v2() < 0) throw failure("the sandbox has no cgroup v2 group");
+  if (::mkdirat(v2(), name.c_str(), 0755) != 0) throw system_error("make the control group " + quote(id_ + '/' + name));
+  UniqueFd directory = open_group(v2(), name);
+  if (!directory) throw system_error("open the control group " + quote(id_ + '/' + name));
+  return directory;
+}
+
+void SandboxCgroups::remove_subgroup(const std::string& name, std::chrono::milliseconds timeout) const {
+  if (v2() < 0) return;
+  const int failed = cgroup::remove(v2(), name.c_str(), true, static_cast<int>(timeout.count()));
+  if (failed != 0) throw system_error("remove the control group " + quote(id_ + '/' + name), -failed);
+}
+
+void SandboxCgroups::freeze(bool frozen) const {
+  if (v2() < 0) throw failure("the sandbox has no cgroup v2 group");
+  const int failed = cgroup::freeze(v2(), frozen, 5000);
+  if (failed != 0) throw system_error(frozen ? "freeze the sandbox" : "thaw the sandbox", -failed);
+}
+
+}  // namespace dsec::runners

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/unique_fd.h"
+#include "core/model/sandbox_spec.h"
+
+namespace dsec::runners {
+
+/// One cgroup filesystem that this process sees.
+struct CgroupHierarchy {
+  bool v2 = false;
+  std::string root;                      ///< where it is mounted; empty when only a detached mount of our own shows it
+  std::vector<std::string> controllers;  ///< of v1: from its mount options; of v2: cgroup.controllers of its root
+  bool read_only = false;
+};
+
+/// The hierarchies in the text of a /proc/<pid>/mountinfo; of v2 ones the controllers are still empty.
+std::vector<CgroupHierarchy> parse_cgroup_mounts(std::string_view mountinfo);
+
+/// The control groups of one host, and the place below which dsec makes its own: in each hierarchy one group
+/// `dsec-<host id>` at the visible root (or in the group named by DSEC_CGROUP_PARENT, relative to it), and in it one
+/// per sandbox, named by its id. So the id alone is enough to find them again. Lifecycle (clone into, freeze, kill)
+/// goes through v2, which is mounted detached where the host does not show it; limits go through v2 controllers, or v1
+/// ones where the host has those. Touches no group of others, but for one thing: on a v2 host a controller that a limit
+/// needs is enabled in the groups above ours. Thread-safe.
+class CgroupHost {
+ public:
+  /// Looks at /proc/self/mountinfo. `host_id`: the first 6 characters of the sandbox ids.
+  explicit CgroupHost(std::string host_id);
+  ~CgroupHost();
+  CgroupHost(CgroupHost&&) noexcept;
+
+  const std::vector<CgroupHierarchy>& hierarchies() const;
+  /// Throws Error (Failed) naming the first limit that cannot be enforced here, and why. Makes the parent groups.
+  void check(const Limits& limits) const;
+  /// Whether sandboxes can have a v2 group; if not, `why` says so.
+  bool has_lifecycle(std::string* why = nullptr) const;
+  /// Removes our parent groups where no sandbox is left in them.
+  void remove_unused_parents() const;
+
+ private:
+  friend class SandboxCgroups;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+struct CgroupStats {
+  std::uint64_t memory_bytes = 0;  ///< charged to the group; without one the anonymous memory of its processes
+  std::uint64_t cpu_usec = 0;
+  std::uint64_t pids = 0;                  ///< tasks with a pids group, else processes
+  std::optional<std::uint64_t> oom_kills;  ///< empty where no memory group counts them
+};
+
+/// The groups of one sandbox: one in v2 and, on hosts with v1 controllers, one for each limit that was asked for. The
+/// directories outlive the object.
+class SandboxCgroups {
+ public:
+  struct Group {
+    bool v2 = false;
+    std::vector<std::string> controllers;  ///< of ours that it limits or counts: "cpu", "memory", "pids"
+    int parent = -1;                       ///< directory that contains it; belongs to the CgroupHost
+    UniqueFd directory;
+  };
+
+  /// Makes the groups and sets the limits; removes them again when that fails. Throws Error.
+  static SandboxCgroups create(const CgroupHost& host, const std::string& id, const Limits& limits);
+  /// Those that exist.
+  static SandboxCgroups open(const CgroupHost& host, const std::string& id);
+  /// Kills what lives in the sandbox's groups and removes them; idempotent. Throws Error when something stays.
+  static void remove(const CgroupHost& host, const std::string& id, std::chrono::milliseconds timeout);
+
+  const std::string& name() const noexcept { return id_; }
+  /// v2 first, if there is one.
+  const std::vector<Group>& groups() const noexcept { return groups_; }
+  /// Directory descriptor for CLONE_INTO_CGROUP; -1 without v2.
+  int v2() const noexcept;
+  /// Memory group that counts out-of-memory kills; null when there is none.
+  const Group* memory() const noexcept;
+  /// cgroup.procs of the v1 groups, opened for writing: a new process of the sandbox writes "0" to each of them.
+  std::vector<UniqueFd> join_descriptors() const;
+  /// A group below the v2 one for the processes of one command, so that they can be killed as one. `name` is a file
+  /// name.
+  UniqueFd make_subgroup(const std::string& name) const;
+  void remove_subgroup(const std::string& name, std::chrono::milliseconds timeout) const;
+
+  void freeze(bool frozen) const;
+  CgroupStats stats() const;
+
+ private:
+  explicit SandboxCgroups(std::string id) : id_(std::move(id)) {}
+  std::string id_;
+  std::vector<Group> groups_;
+};
+
+}  // namespace dsec::runners

@@ -1,0 +1,67 @@
+#pragma once
+
+namespace dsec::runners {
+
+/// Hidden inside: a file is covered by /dev/null, a directory by an empty read-only tmpfs; what a kernel does not have
+/// is passed over. The list of docker and podman, then what tells of the host or gives a place to attack it from.
+inline constexpr const char* kMaskedPaths[] = {
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+    // Physical memory, by page.
+    "/proc/kpagecount",
+    "/proc/kpageflags",
+    "/proc/kpagecgroup",
+    // The kernel's allocators, addresses and modules.
+    "/proc/slabinfo",
+    "/proc/vmallocinfo",
+    "/proc/pagetypeinfo",
+    "/proc/kallsyms",
+    "/proc/modules",
+    "/proc/config.gz",
+    // The kernel's log.
+    "/proc/kmsg",
+    "/sys/kernel/debug",
+    "/sys/kernel/tracing",
+    "/sys/kernel/security",
+    "/sys/fs/pstore",
+    "/sys/fs/selinux",
+};
+
+/// Per CPU, where they exist: heat tells what other CPUs do.
+inline constexpr char kThermalThrottlePattern[] = "/sys/devices/system/cpu/cpu%d/thermal_throttle";
+
+/// Visible, never writable.
+inline constexpr const char* kReadOnlyPaths[] = {
+    "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger",
+};
+
+struct DeviceNode {
+  const char* name;  ///< below /dev
+  unsigned major, minor;
+};
+
+/// Bound from the host's /dev, mode 0666: a device made inside a user namespace could not be opened.
+inline constexpr DeviceNode kDevices[] = {
+    {"null", 1, 3}, {"zero", 1, 5}, {"full", 1, 7}, {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0},
+};
+
+struct DeviceLink {
+  const char *name, *target;
+};
+
+inline constexpr DeviceLink kDeviceLinks[] = {
+    {"fd", "/proc/self/fd"},       {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"},
+    {"stderr", "/proc/self/fd/2"}, {"core", "/proc/kcore"},      {"ptmx", "pts/ptmx"},
+};
+
+}  // namespace dsec::runners
