@@ -9,10 +9,12 @@
 
 namespace dsec::registry {
 
-/// GcPorts::reclaim_sandboxes over the Runner port: for each directory below sandboxes/ whose creator is dead and whose
-/// keeper is not alive and did not end it in order, Runner::reclaim and then the directory. `runner` gives the one of a
-/// backend; it may throw or return null for one that this host does not have, and then the sandbox is left alone.
+/// GcPorts::reclaim_sandboxes over the Runner port. Dead is a sandbox whose keeper is gone without having ended it in
+/// order, one whose creator died before it ran, and an ended one of a foreground run whose client died before removing
+/// it. `runner` gives the one of a backend; it may throw, or return null for one that this host does not have, and then
+/// the sandbox is left alone with a warning.
 std::vector<std::string> reclaim_dead_sandboxes(
-    const engine::Home& home, const std::function<engine::Runner*(const std::string& backend)>& runner, bool dry_run);
+    const engine::Home& home, const std::function<engine::Runner*(const std::string& backend)>& runner, bool dry_run,
+    std::vector<std::string>& warnings);
 
 }  // namespace dsec::registry

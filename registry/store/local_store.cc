@@ -110,12 +110,14 @@ engine::StoredLayer LocalStore::add(const LayerManifest& manifest, const std::st
     Transaction transaction(*index);
     index
         ->prepare(
-            "INSERT INTO layers (digest, kind, name, manifest, added_ms, trusted) VALUES (?, ?, ?, ?, ?, ?) "
+            "INSERT INTO layers (digest, kind, name, manifest, built_on, added_ms, trusted) VALUES (?1, ?2, ?3, ?4, "
+            "nullif(?5, ''), ?6, ?7) "
             "ON CONFLICT (digest) DO UPDATE SET trusted = max(trusted, excluded.trusted)")
         .bind(digest.hex())
         .bind(to_string(manifest.name.kind))
         .bind(manifest.name.name)
         .bind(text)
+        .bind(manifest.provenance.built_on ? manifest.provenance.built_on->hex() : "")
         .bind(std::chrono::duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count())
         .bind(std::int64_t{trust == engine::Trust::BuiltHere})
         .run();
@@ -133,6 +135,10 @@ engine::StoredLayer LocalStore::add(const LayerManifest& manifest, const std::st
             .run();
       }
     }
+    index->prepare("INSERT OR IGNORE INTO session_layers (session, layer) VALUES (?, ?)")
+        .bind(own->id())
+        .bind(digest.hex())
+        .run();
     if (!tag.empty()) set_tag(*index, manifest.name, tag, digest);
     for (const auto& [key, value] : labels)
       index

@@ -13,6 +13,7 @@ CREATE TABLE layers (
   kind     TEXT NOT NULL,
   name     TEXT NOT NULL,
   manifest TEXT NOT NULL,
+  built_on TEXT,             -- manifest digest of the layer its steps ran on; kept with it while it is there
   added_ms INTEGER NOT NULL,
   trusted  INTEGER NOT NULL  -- 1: built here or checked, so that the kernel may mount it
 ) WITHOUT ROWID;
@@ -66,6 +67,12 @@ CREATE TABLE session_blobs (
   session INTEGER NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
   blob    TEXT NOT NULL REFERENCES blobs (digest),
   PRIMARY KEY (session, blob)
+) WITHOUT ROWID;
+-- Layers without a tag that a process has added: intermediate ones of a build.
+CREATE TABLE session_layers (
+  session INTEGER NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+  layer   TEXT NOT NULL REFERENCES layers (digest) ON DELETE CASCADE,
+  PRIMARY KEY (session, layer)
 ) WITHOUT ROWID;
 CREATE INDEX session_blobs_by_blob ON session_blobs (blob);
 

@@ -1,0 +1,117 @@
+#include "registry/gc/roots.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/engine/lease.h"
+
+namespace dsec::registry {
+namespace fs = std::filesystem;
+namespace {
+
+// Unreadable is not gone: a disk that is not mounted yet would cost the layers otherwise.
+bool is_gone(const std::string& path) {
+  struct stat status;
+  return ::stat(path.c_str(), &status) != 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
+std::set<std::string> column(Database& index, std::string_view sql) {
+  std::set<std::string> values;
+  Statement query = index.prepare(sql);
+  while (query.step()) values.insert(query.text(0));
+  return values;
+}
+
+}  // namespace
+
+void LeasedLayers::refresh(const fs::path& sandboxes) {
+  std::map<std::string, std::vector<Digest>> present;
+  unreadable.clear();
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator(sandboxes, missing)) {
+    const std::string id = entry.path().filename();
+    if (temp_file_is_stale(id)) continue;
+    if (const auto known = by_sandbox.find(id); known != by_sandbox.end()) {
+      present.insert(*known);
+      continue;
+    }
+    // A directory that its maker has not named yet holds a lease like any other.
+    try {
+      if (const auto lease = engine::Lease::read(entry.path())) present.emplace(id, lease->spec.layers);
+    } catch (const Error& error) {
+      if (fs::exists(entry.path() / "lease.json", missing)) unreadable.push_back(id + ": " + error.message());
+    }
+  }
+  by_sandbox = std::move(present);
+}
+
+Plan make_plan(Database& index, const LeasedLayers& leases, const std::vector<std::string>& ignored) {
+  Plan plan;
+  std::set<std::int64_t> live;
+  Statement sessions = index.prepare("SELECT id, boot_id, pid, start_ticks FROM sessions");
+  while (sessions.step()) {
+    const engine::ProcessIdentity owner{sessions.text(1), static_cast<pid_t>(sessions.number(2)),
+                                        static_cast<std::uint64_t>(sessions.number(3))};
+    if (owner.alive())
+      live.insert(sessions.number(0));
+    else
+      plan.dead_sessions.push_back(sessions.number(0));
+  }
+
+  std::set<std::string> roots = column(index, "SELECT layer FROM tags");
+  Statement locks = index.prepare("SELECT path FROM locks");
+  while (locks.step()) {
+    const std::string path = locks.text(0);
+    if (is_gone(path)) {
+      plan.dead_locks.push_back(path);
+      continue;
+    }
+    Statement layers = index.prepare("SELECT layer FROM lock_layers WHERE path = ?");
+    layers.bind(path);
+    while (layers.step()) roots.insert(layers.text(0));
+  }
+  for (const auto& [id, layers] : leases.by_sandbox)
+    if (std::find(ignored.begin(), ignored.end(), id) == ignored.end())
+      for (const Digest& layer : layers) roots.insert(layer.hex());
+  std::set<std::string> held_blobs;
+  for (const std::int64_t session : live) {
+    Statement layers = index.prepare("SELECT layer FROM session_layers WHERE session = ?");
+    layers.bind(session);
+    while (layers.step()) roots.insert(layers.text(0));
+    Statement blobs = index.prepare("SELECT blob FROM session_blobs WHERE session = ?");
+    blobs.bind(session);
+    while (blobs.step()) held_blobs.insert(blobs.text(0));
+  }
+
+  std::map<std::string, std::string> built_on;
+  Statement layers = index.prepare("SELECT digest, built_on FROM layers");
+  while (layers.step()) built_on.emplace(layers.text(0), layers.text(1));
+  std::vector<std::string> pending(roots.begin(), roots.end());
+  while (!pending.empty()) {
+    const std::string layer = std::move(pending.back());
+    pending.pop_back();
+    const auto found = built_on.find(layer);
+    if (found == built_on.end() || !plan.kept_layers.insert(Digest::parse(layer)).second) continue;
+    if (!found->second.empty()) pending.push_back(found->second);
+  }
+  for (const auto& [layer, below] : built_on)
+    if (const Digest digest = Digest::parse(layer); !plan.kept_layers.contains(digest))
+      plan.doomed_layers.push_back(digest);
+
+  for (const Digest& layer : plan.kept_layers) {
+    Statement blobs = index.prepare("SELECT blob FROM layer_blobs WHERE layer = ?");
+    blobs.bind(layer.hex());
+    while (blobs.step()) held_blobs.insert(blobs.text(0));
+  }
+  Statement blobs = index.prepare("SELECT digest, size FROM blobs");
+  while (blobs.step())
+    if (!held_blobs.contains(blobs.text(0)))
+      plan.doomed_blobs.push_back({Digest::parse(blobs.text(0)), static_cast<std::uint64_t>(blobs.number(1))});
+  return plan;
+}
+
+}  // namespace dsec::registry
