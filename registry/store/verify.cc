@@ -1,0 +1,199 @@
+#include "registry/store/verify.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "core/base/error.h"
+#include "core/base/units.h"
+
+namespace dsec::registry {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::size_t kReadSize = 1 << 20;
+// A chunks blob holds one raw sha256 per so many bytes of data (man/dsec-layer-manifest.5.md).
+constexpr std::size_t kChunkSize = 256 << 10;
+constexpr std::size_t kHashSize = 32;
+
+std::string raw(const Digest& digest) {
+  std::string bytes;
+  const std::string& hex = digest.hex();
+  const auto digit = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
+  for (std::size_t i = 0; i < hex.size(); i += 2) bytes += static_cast<char>(digit(hex[i]) * 16 + digit(hex[i + 1]));
+  return bytes;
+}
+
+/// What one pass over a file tells.
+struct Reading {
+  std::uint64_t size = 0;
+  std::optional<Digest> digest;
+  std::string chunks;  ///< as its chunks blob should be; only when asked for
+};
+
+Reading read_blob(const fs::path& path, bool with_chunks, const std::function<void(std::uint64_t)>& advance) {
+  const UniqueFd file = open_file(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+  ::posix_fadvise(file.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
+  std::vector<char> buffer(kReadSize);
+  Reading reading;
+  Sha256 whole;
+  for (;;) {
+    // Filled up to the end, so that chunk borders fall on multiples of kChunkSize in the buffer.
+    std::size_t filled = 0;
+    while (filled < buffer.size()) {
+      const ssize_t got = ::read(file.get(), buffer.data() + filled, buffer.size() - filled);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) throw system_error("read " + quote(path.native()));
+      if (got == 0) break;
+      filled += static_cast<std::size_t>(got);
+    }
+    whole.update(buffer.data(), filled);
+    for (std::size_t at = 0; with_chunks && at < filled; at += kChunkSize)
+      reading.chunks += raw(Digest::of({buffer.data() + at, std::min(kChunkSize, filled - at)}));
+    reading.size += filled;
+    advance(reading.size);
+    if (filled < buffer.size()) break;
+  }
+  reading.digest = whole.finish();
+  return reading;
+}
+
+class Verification {
+ public:
+  Verification(LocalStore& store, Progress& progress) : store_(store), progress_(progress) {}
+
+  void layer(const Digest& digest) {
+    const std::optional<std::string> text = manifest(digest);
+    if (!text) return;  // removed since it was listed
+    ++result_.layers;
+    const std::size_t before = result_.problems.size();
+    check(digest, *text);
+    if (result_.problems.size() > before && !manifest(digest)) result_.problems.resize(before);
+  }
+
+  // Files that no layer names are none of a layer's problems, but their names promise their content all the same.
+  void remaining_files() {
+    std::error_code gone;
+    for (const auto& shelf : fs::directory_iterator(store_.blob_root(), gone))
+      for (const auto& entry : fs::directory_iterator(shelf.path(), gone)) {
+        const std::string name = entry.path().filename();
+        if (!Digest::valid_hex(name)) continue;
+        const Digest digest = Digest::parse(name);
+        if (seen_.contains(digest)) continue;
+        try {
+          blob("", {BlobRole::Meta, digest, entry.file_size()}, false);
+        } catch (const fs::filesystem_error&) {
+          // gc took it meanwhile.
+        }
+      }
+  }
+
+  VerifyResult finish() { return std::move(result_); }
+
+ private:
+  std::optional<std::string> manifest(const Digest& layer) {
+    const auto index = store_.index().take();
+    Statement query = index->prepare("SELECT manifest FROM layers WHERE digest = ?");
+    if (!query.bind(layer.hex()).step()) return std::nullopt;
+    return query.text(0);
+  }
+
+  void check(const Digest& digest, const std::string& text) {
+    if (Digest::of(text) != digest) {
+      problem(digest.brief(), std::nullopt, "its manifest in the index has other bytes");
+      return;
+    }
+    try {
+      const LayerManifest manifest = LayerManifest::parse(text, digest.str());
+      const std::string name = manifest.name.str() + " " + digest.brief();
+      for (const LayerImage& image : manifest.images) this->image(name, image);
+    } catch (const Error& error) {
+      problem(digest.brief(), std::nullopt, error.message());
+    }
+  }
+
+  void image(const std::string& layer, const LayerImage& image) {
+    const Blob* const data = image.find(BlobRole::Data);
+    const Blob* const chunks = image.find(BlobRole::Chunks);
+    for (const Blob& blob : image.blobs) {
+      const bool compare = data == &blob && chunks;
+      const Reading* const reading = this->blob(layer, blob, compare);
+      // Empty although there is data: it was read before as a blob of another layer that has no chunks.
+      if (!reading || !compare || reading->chunks.empty() != (reading->size == 0)) continue;
+      const fs::path file = store_.blob_file(chunks->digest);
+      std::error_code missing;
+      if (fs::exists(file, missing) && read_file(file) != reading->chunks)
+        problem(layer, chunks->digest, "does not fit the data it is about");
+    }
+  }
+
+  // The reading of a good blob; null when something is wrong. A blob that several layers have is read once.
+  const Reading* blob(const std::string& layer, const Blob& blob, bool with_chunks) {
+    if (const auto known = seen_.find(blob.digest); known != seen_.end()) {
+      if (!known->second.digest) problem(layer, blob.digest, "is damaged or missing as well");
+      return known->second.digest ? &known->second : nullptr;
+    }
+    Reading& reading = seen_[blob.digest];
+    const std::string step = "verify " + blob.digest.brief();
+    progress_.begin(step);
+    try {
+      Reading found = read_blob(store_.blob_path(blob.digest), with_chunks,
+                                [&](std::uint64_t done) { progress_.advance(step, done, blob.size); });
+      ++result_.blobs;
+      result_.bytes += found.size;
+      if (found.size != blob.size)
+        damaged(layer, blob.digest,
+                "has " + std::to_string(found.size) + " bytes instead of " + std::to_string(blob.size));
+      else if (found.digest != blob.digest)
+        damaged(layer, blob.digest, "has other bytes: " + found.digest->str());
+      else
+        reading = std::move(found);
+    } catch (const Error& error) {
+      problem(layer, blob.digest, error.message());
+    }
+    progress_.end(step, reading.digest ? format_size(reading.size) : "bad");
+    return reading.digest ? &reading : nullptr;
+  }
+
+  void damaged(const std::string& layer, const Digest& digest, std::string what) {
+    store_.index().take()->prepare("UPDATE blobs SET damaged = 1 WHERE digest = ?").bind(digest.hex()).run();
+    problem(layer, digest, std::move(what));
+  }
+
+  void problem(std::string layer, std::optional<Digest> digest, std::string what) {
+    result_.problems.push_back({std::move(layer), std::move(digest), std::move(what)});
+  }
+
+  LocalStore& store_;
+  Progress& progress_;
+  std::map<Digest, Reading> seen_;
+  VerifyResult result_;
+};
+
+}  // namespace
+
+VerifyResult verify_store(LocalStore& store, std::span<const Digest> layers, Progress& progress) {
+  return attempt("cannot verify the store", [&] {
+    Verification verification(store, progress);
+    if (!layers.empty()) {
+      for (const Digest& layer : layers) verification.layer(layer);
+      return verification.finish();
+    }
+    std::vector<Digest> all;
+    {
+      const auto index = store.index().take();
+      Statement query = index->prepare("SELECT digest FROM layers ORDER BY kind, name, digest");
+      while (query.step()) all.push_back(Digest::parse(query.text(0)));
+    }
+    for (const Digest& layer : all) verification.layer(layer);
+    verification.remaining_files();
+    return verification.finish();
+  });
+}
+
+}  // namespace dsec::registry
