@@ -87,6 +87,12 @@ Command& Command::flag(const std::string& names, bool& target, const std::string
   return *this;
 }
 
+Command& Command::flag(const std::string& names, std::optional<bool>& target, const std::string& help) {
+  flags_->add_flag_function(names, [&target](std::int64_t count) { target = count > 0; });
+  arguments_.push_back({.names = names, .value = {}, .help = help, .choices = {}});
+  return *this;
+}
+
 Command& Command::option(const std::string& names, const std::string& value, std::string& target,
                          const std::string& help) {
   return add({.names = names, .value = value, .help = help, .choices = {}},
@@ -168,9 +174,9 @@ Command& Command::takes_command_without_dashes(std::vector<std::string>& target)
   return *this;
 }
 
-Command& Command::passes_status_on() {
+Command& Command::passes_status_on(std::string& status_file) {
   passes_status_on_ = true;
-  return *this;
+  return option("--status-file", "FILE", status_file, "Write who decided the exit code, and why, as JSON");
 }
 
 Command& Command::note(const std::string& text) {

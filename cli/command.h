@@ -43,6 +43,8 @@ class Command {
   Command& verb(const std::string& name, const std::string& summary);
 
   Command& flag(const std::string& names, bool& target, const std::string& help);
+  /// One that can be given as --name=false, too, and whose absence means something else.
+  Command& flag(const std::string& names, std::optional<bool>& target, const std::string& help);
   Command& option(const std::string& names, const std::string& value, std::string& target, const std::string& help);
   Command& option(const std::string& names, const std::string& value, std::optional<std::string>& target,
                   const std::string& help);
@@ -69,7 +71,8 @@ class Command {
   /// The same, and "--" may be left out: options come before the positional then, as docker users type it.
   Command& takes_command_without_dashes(std::vector<std::string>& target);
   /// Its exit code is that of a command in a sandbox, so that a fault of dsec or of its user is 125.
-  Command& passes_status_on();
+  /// Adds --status-file, whose path goes to `target`, too.
+  Command& passes_status_on(std::string& status_file);
   /// A paragraph below the options.
   Command& note(const std::string& text);
   Command& example(const std::string& text);

@@ -3,11 +3,17 @@
 #include <memory>
 
 #include "core/engine/home.h"
+#include "core/engine/layer_mounter.h"
+#include "core/engine/local_engine.h"
+
+namespace dsec::registry {
+class LocalStore;
+}
 
 namespace dsec::cli {
 
 /// What stands behind the commands. The only place that knows every type: each part is made when it is first asked
-/// for, with the parts that it needs. One thread.
+/// for, with the parts that it needs, so that a command touches no more than it must. One thread.
 class Wiring {
  public:
   Wiring();
@@ -16,6 +22,10 @@ class Wiring {
   Wiring& operator=(const Wiring&) = delete;
 
   const engine::Home& home();
+  registry::LocalStore& store();
+  engine::LayerMounter& mounter();
+  engine::Runners runners();
+  engine::LocalEngine& engine();
 
  private:
   struct Parts;

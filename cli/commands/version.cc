@@ -1,9 +1,10 @@
+#include "core/base/version.h"
+
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/invocation.h"
-#include "core/base/version.h"
 
 namespace dsec::cli {
 

@@ -1,0 +1,164 @@
+#include "cli/attend.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+
+#include "cli/exec_json.h"
+#include "cli/terminal.h"
+#include "core/base/error.h"
+#include "core/base/unique_fd.h"
+
+namespace dsec::cli {
+namespace {
+
+constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+
+sigset_t forwarded_set() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  for (const int signo : kForwarded) ::sigaddset(&set, signo);
+  ::sigaddset(&set, SIGWINCH);
+  return set;
+}
+
+// Our input, signals and window size on their way to the command, in a thread of its own: the command may not read
+// while it writes, and the other way round.
+class InputPump {
+ public:
+  InputPump(engine::ExecStream& stream, const AttendOptions& options)
+      : stream_(stream), options_(options), stop_(::eventfd(0, EFD_CLOEXEC)) {
+    const sigset_t set = forwarded_set();
+    signals_.reset(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!stop_ || !signals_) throw system_error("watch for signals");
+    thread_ = std::thread([this] { run(); });
+  }
+  ~InputPump() {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof one);
+    thread_.join();
+  }
+  InputPump(const InputPump&) = delete;
+  InputPump& operator=(const InputPump&) = delete;
+
+ private:
+  void run() {
+    bool open = options_.stdin_open;
+    for (;;) {
+      pollfd fds[] = {{stop_.get(), POLLIN, 0}, {signals_.get(), POLLIN, 0}, {open ? STDIN_FILENO : -1, POLLIN, 0}};
+      if (::poll(fds, 3, -1) < 0 && errno != EINTR) return;
+      if (fds[0].revents) return;
+      try {
+        if (fds[1].revents) forward_signals();
+        if (fds[2].revents) open = forward_input();
+      } catch (const Error&) {
+        // The command ended between the wake-up and the write; its last event tells how.
+        open = false;
+      }
+    }
+  }
+
+  void forward_signals() {
+    signalfd_siginfo info;
+    while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
+      const int signo = static_cast<int>(info.ssi_signo);
+      if (signo == SIGWINCH) {
+        if (!options_.tty) continue;
+        const auto [rows, columns] = terminal_size();
+        stream_.resize(rows, columns);
+      } else {
+        stream_.signal(signo);
+      }
+    }
+  }
+
+  bool forward_input() {
+    char buffer[64 * 1024];
+    const ssize_t size = ::read(STDIN_FILENO, buffer, sizeof buffer);
+    if (size < 0 && (errno == EINTR || errno == EAGAIN)) return true;
+    if (size > 0) {
+      stream_.write_stdin({buffer, static_cast<std::size_t>(size)});
+      return true;
+    }
+    stream_.close_stdin();
+    return false;
+  }
+
+  engine::ExecStream& stream_;
+  const AttendOptions options_;
+  UniqueFd stop_, signals_;
+  std::thread thread_;
+};
+
+// False when nobody reads any more.
+bool put(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t size = ::write(fd, bytes.data(), bytes.size());
+    if (size >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(size));
+    } else if (errno == EAGAIN) {
+      // The terminal or pipe may have been made non-blocking by whoever shares it.
+      pollfd waiting{fd, POLLOUT, 0};
+      ::poll(&waiting, 1, -1);
+    } else if (errno == EPIPE) {
+      return false;
+    } else if (errno != EINTR) {
+      throw system_error(fd == STDOUT_FILENO ? "write to standard output" : "write to standard error");
+    }
+  }
+  return true;
+}
+
+bool deliver(const engine::ExecEvent& event, Format format) {
+  if (format == Format::Json) return put(STDOUT_FILENO, canonical_json(to_json(event)) + "\n");
+  return put(event.kind == engine::ExecEvent::Kind::Stderr ? STDERR_FILENO : STDOUT_FILENO, event.data);
+}
+
+}  // namespace
+
+ForwardedSignals::ForwardedSignals() {
+  const sigset_t set = forwarded_set();
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  // A closed output is told by EPIPE, so that the command can be told in turn.
+  ::signal(SIGPIPE, SIG_IGN);
+}
+
+ForwardedSignals::~ForwardedSignals() {
+  const sigset_t set = forwarded_set();
+  ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  ::signal(SIGPIPE, SIG_DFL);
+}
+
+ExecResult attend(engine::ExecStream& stream, const AttendOptions& options) {
+  using namespace std::chrono_literals;
+  std::optional<RawTerminal> raw;
+  if (options.tty && options.stdin_open && on_terminal()) raw.emplace();
+  const InputPump input(stream, options);
+
+  bool heard = true;
+  std::optional<std::chrono::milliseconds> patience;
+  for (;;) {
+    std::optional<engine::ExecEvent> event = stream.next(patience);
+    if (!event) {
+      stream.signal(SIGKILL);
+      patience = std::nullopt;
+      continue;
+    }
+    const bool last = event->kind == engine::ExecEvent::Kind::Exited;
+    if (heard && (!last || options.format == Format::Json) && !deliver(*event, options.format)) {
+      heard = false;
+      if (!last) stream.signal(SIGPIPE);
+      patience = 2s;
+    }
+    if (last) return event->result;
+  }
+}
+
+}  // namespace dsec::cli

@@ -1,0 +1,61 @@
+#include <memory>
+
+#include "cli/attend.h"
+#include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/finish.h"
+#include "cli/invocation.h"
+#include "cli/sandbox_flags.h"
+#include "cli/wiring.h"
+
+namespace dsec::cli {
+namespace {
+
+struct Options {
+  SandboxFlags sandbox;
+  ExecFlags exec;
+  std::vector<std::string> command;
+  bool remove = false, keep = false;
+  std::string status_file;
+};
+
+void run(const Options& options, Invocation& call) {
+  SandboxSpec spec = compose(call, options.sandbox);
+  spec.remove_at_end = !options.keep && (options.remove || !options.exec.detach);
+  ExecSpec exec{.argv = engine::main_command(spec.config, options.command), .env = {}, .main = true};
+  apply(options.exec, call.out().json(), exec);
+
+  engine::Engine& engine = call.wiring().engine();
+  const std::string id = engine.create(spec).id;
+  const ForwardedSignals signals;
+  std::unique_ptr<engine::ExecStream> stream = start_or_remove(engine, id, exec);
+  if (options.exec.detach) {
+    stream.reset();
+    return tell_id(call.out(), "id", id);
+  }
+  const ExecResult result = attend(*stream, {exec.tty, exec.open_stdin, call.out().format()});
+  stream.reset();
+  const engine::SandboxInfo info = engine.wait(id, std::nullopt);
+  if (spec.remove_at_end) engine.remove(id, false);
+  finish(call, result, exec.argv, info.reason, options.status_file);
+}
+
+}  // namespace
+
+void add_run(Command& root) {
+  auto options = std::make_shared<Options>();
+  Command& verb = root.verb("run", "Run a command in a new sandbox");
+  declare(verb, options->sandbox);
+  declare(verb, options->exec);
+  verb.flag("--rm", options->remove, "Remove the sandbox at its end (default unless --detach)");
+  verb.flag("--keep", options->keep, "Keep the sandbox at its end, until dsec rm");
+  verb.passes_status_on(options->status_file);
+  verb.takes_command(options->command);
+  verb.note("Without a COMMAND the layers' own is run. The sandbox ends with it.");
+  verb.example("dsec run toolz-1 -- pytest -q");
+  verb.example("dsec run base/debian:12 workspace/toolz toolkit/harness -- bash");
+  verb.example("dsec run -d --name web -e PORT=80 --memory 512m base/debian:12 -- sleep 1h");
+  verb.runs([options](Invocation& call) { run(*options, call); });
+}
+
+}  // namespace dsec::cli

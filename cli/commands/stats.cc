@@ -1,0 +1,59 @@
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/exec_json.h"
+#include "cli/invocation.h"
+#include "cli/wiring.h"
+#include "core/base/units.h"
+
+namespace dsec::cli {
+namespace {
+
+std::string of_limit(const std::string& used, std::uint64_t limit, const std::string& shown) {
+  return limit == 0 ? used : used + " / " + shown;
+}
+
+std::vector<std::string> cells(const engine::SandboxInfo& info, const engine::SandboxStats& stats) {
+  using std::chrono::microseconds, std::chrono::milliseconds, std::chrono::duration_cast;
+  return {info.id,
+          info.spec.name,
+          format_duration(duration_cast<milliseconds>(microseconds(stats.cpu_usec))),
+          of_limit(format_size(stats.memory_bytes), stats.memory_limit, format_size(stats.memory_limit)),
+          of_limit(std::to_string(stats.pids), stats.pids_limit, std::to_string(stats.pids_limit)),
+          of_limit(format_size(stats.disk_bytes), stats.disk_limit, format_size(stats.disk_limit)),
+          stats.oom_kills ? std::to_string(*stats.oom_kills) : "-"};
+}
+
+void run(const std::vector<std::string>& names, Invocation& call) {
+  engine::Engine& engine = call.wiring().engine();
+  std::vector<engine::SandboxInfo> chosen;
+  for (const auto& name : names) chosen.push_back(engine.inspect(name));
+  if (names.empty()) chosen = engine.list({});
+  Table table({"ID", "NAME", "CPU TIME", "MEMORY", "PIDS", "DISK", "OOM KILLS"});
+  for (const auto& info : chosen) {
+    const engine::SandboxStats stats = engine.stats(info.id);
+    if (call.out().json()) {
+      Json json = to_json(stats);
+      json["id"] = info.id;
+      json["name"] = info.spec.name;
+      call.out().json_line(json);
+    } else {
+      table.row(cells(info, stats));
+    }
+  }
+  if (!call.out().json()) call.out().table(table);
+}
+
+}  // namespace
+
+void add_stats(Command& root) {
+  auto names = std::make_shared<std::vector<std::string>>();
+  Command& verb = root.verb("stats", "Show what sandboxes use: CPU, memory, processes, disk");
+  verb.positionals("SANDBOX", *names, "Id, unique beginning of an id, or name (default: all that run)", 0);
+  verb.note("With -o json, one object a line; a limit of 0 means none.");
+  verb.runs([names](Invocation& call) { run(*names, call); });
+}
+
+}  // namespace dsec::cli

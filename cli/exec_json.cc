@@ -1,0 +1,117 @@
+#include "cli/exec_json.h"
+
+#include <nlohmann/json.hpp>
+
+#include "cli/output.h"
+#include "cli/status_file.h"
+
+namespace dsec::cli {
+namespace {
+
+std::string base64(std::string_view bytes) {
+  static constexpr char kLetters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  for (std::size_t i = 0; i < bytes.size(); i += 3) {
+    const auto byte = [&](std::size_t k) {
+      return i + k < bytes.size() ? static_cast<std::uint32_t>(static_cast<unsigned char>(bytes[i + k])) : 0u;
+    };
+    const std::uint32_t group = byte(0) << 16 | byte(1) << 8 | byte(2);
+    for (int k = 0; k < 4; ++k)
+      out += i + static_cast<std::size_t>(k) <= bytes.size() ? kLetters[(group >> (18 - 6 * k)) & 63] : '=';
+  }
+  return out;
+}
+
+bool is_utf8(std::string_view bytes) {
+  // The library's own judgement, so that it cannot differ from what it would replace.
+  try {
+    [[maybe_unused]] const std::string text = Json(std::string(bytes)).dump();
+    return true;
+  } catch (const nlohmann::json::exception&) {
+    return false;
+  }
+}
+
+Json time_or_null(std::chrono::system_clock::time_point time) {
+  return time.time_since_epoch().count() == 0 ? Json(nullptr) : Json(iso_time(time));
+}
+
+std::string_view word(ExecResult::Cause cause) {
+  switch (cause) {
+    case ExecResult::Cause::Exited:
+      return "exited";
+    case ExecResult::Cause::Signalled:
+      return "signalled";
+    case ExecResult::Cause::TimedOut:
+      return "timed_out";
+    case ExecResult::Cause::OutOfMemory:
+      return "out_of_memory";
+    case ExecResult::Cause::CannotExecute:
+      return "cannot_execute";
+    case ExecResult::Cause::NotFound:
+      return "not_found";
+    case ExecResult::Cause::Lost:
+      return "lost";
+  }
+  return "lost";
+}
+
+}  // namespace
+
+Json bytes_to_json(std::string_view bytes) {
+  if (is_utf8(bytes)) return {{"data", bytes}};
+  return {{"base64", base64(bytes)}};
+}
+
+Json to_json(const ExecResult& result) {
+  return {{"cause", word(result.cause)},
+          {"exit_code", result.shell_code()},
+          {"signal", result.signal},
+          {"reason", describe_end(result)},
+          {"duration_us", result.duration.count()},
+          {"stdout_bytes", result.stdout_bytes},
+          {"stderr_bytes", result.stderr_bytes},
+          {"stdout_dropped", result.stdout_dropped},
+          {"stderr_dropped", result.stderr_dropped}};
+}
+
+Json to_json(const engine::ExecEvent& event) {
+  if (event.kind == engine::ExecEvent::Kind::Exited) {
+    Json json = to_json(event.result);
+    json["type"] = "exit";
+    return json;
+  }
+  Json json = bytes_to_json(event.data);
+  json["type"] = event.kind == engine::ExecEvent::Kind::Stdout ? "stdout" : "stderr";
+  return json;
+}
+
+Json to_json(const engine::ExecInfo& info) {
+  return {{"exec_id", info.exec_id},
+          {"argv", info.argv},
+          {"running", info.running},
+          {"result", info.result ? to_json(*info.result) : Json(nullptr)}};
+}
+
+Json to_json(const engine::SandboxInfo& info) {
+  return {{"id", info.id},
+          {"name", info.spec.name},
+          {"state", engine::to_string(info.state)},
+          {"reason", info.reason},
+          {"created", time_or_null(info.created)},
+          {"ended", time_or_null(info.ended)},
+          {"command", info.command},
+          {"result", info.main_result ? to_json(*info.main_result) : Json(nullptr)},
+          {"keeper_pid", info.keeper_pid},
+          {"spec", dsec::to_json(info.spec)}};
+}
+
+Json to_json(const engine::SandboxStats& stats) {
+  return {
+      {"memory_bytes", stats.memory_bytes}, {"memory_limit", stats.memory_limit},
+      {"cpu_usec", stats.cpu_usec},         {"pids", stats.pids},
+      {"pids_limit", stats.pids_limit},     {"disk_bytes", stats.disk_bytes},
+      {"disk_limit", stats.disk_limit},     {"oom_kills", stats.oom_kills ? Json(*stats.oom_kills) : Json(nullptr)}};
+}
+
+}  // namespace dsec::cli

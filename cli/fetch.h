@@ -1,0 +1,18 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/engine/layer_store.h"
+
+namespace dsec::cli {
+
+class Invocation;
+
+/// The layers from the store. What is not there is pulled first: from the registries given by name or URL, or else from
+/// all that are configured, in order.
+std::vector<engine::StoredLayer> find_or_pull(Invocation& call, std::span<const LayerRef> refs,
+                                              std::span<const std::string> registries);
+
+}  // namespace dsec::cli

@@ -1,0 +1,198 @@
+#include "cli/sandbox_flags.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <tuple>
+
+#include "cli/command.h"
+#include "cli/environment.h"
+#include "cli/fetch.h"
+#include "cli/invocation.h"
+#include "cli/terminal.h"
+#include "core/base/error.h"
+#include "core/base/files.h"
+
+namespace dsec::cli {
+namespace fs = std::filesystem;
+
+void declare(Command& command, SandboxFlags& flags) {
+  command.positionals("ENV|REF", flags.what, "An environment of dsec.yaml, or layers: base, workspace, toolkits", 0);
+  command.option("-f,--file", "FILE", flags.file, "Where the environment is described (default: dsec.yaml)");
+  command.options("--arg", "NAME=VALUE", flags.args, "Value of ${NAME} in that file");
+  command.option("--base", "REF", flags.base, "Base layer");
+  command.option("--workspace", "REF", flags.workspace, "Workspace layer over the base");
+  command.options("--toolkit", "REF", flags.toolkits, "Toolkit layer over the workspace");
+  command.options("--registry", "NAME|URL", flags.registries,
+                  "Where to pull layers from that are not here (default: all that are configured)");
+  command.option("--name", "NAME", flags.name, "Name of the sandbox");
+  command.options("-l,--label", "KEY=VALUE", flags.labels, "Label of the sandbox");
+  command.options("-e,--env", "NAME[=VALUE]", flags.env, "Set a variable; without a value, take it from here");
+  command.options("--env-file", "FILE", flags.env_files, "Set the variables of a file, one a line");
+  command.option("-w,--workdir", "PATH", flags.workdir, "Directory that commands start in");
+  command.option("-u,--user", "USER[:GROUP]", flags.user, "User that commands run as");
+  command.option("--entrypoint", "PROGRAM", flags.entrypoint, "Replace the layers' entrypoint; empty: none");
+  command.options("-v,--volume", "PATH:PATH[:ro]", flags.binds, "Bind a path of this host into the sandbox");
+  command.decimal("--cpus", flags.cpus, "CPU time, in cores");
+  command.size("-m,--memory", flags.memory, "Memory limit");
+  command.number("--pids,--pids-limit", flags.pids, "Limit of processes and threads");
+  command.size("--disk", flags.disk, "Limit of the writable layer");
+  command.size("--output-limit", flags.output_limit, "Bytes kept of each stream of a command (default: 64MiB)");
+  command.duration("--lifetime", flags.lifetime, "End so long after creation");
+  command.duration("--idle", flags.idle, "End when no command ran for so long");
+  command.choice("--network", flags.network, {"none", "host"}, "Network of the sandbox (default: none)");
+  command.choice("--userns", flags.userns, {"auto", "host"},
+                 "User namespace; host: root inside is root outside (default: auto)");
+  command.option("--hostname", "NAME", flags.hostname, "Host name inside (default: the id)");
+  command.flag("--read-only", flags.read_only, "No writable layer");
+  command.flag("--accept-conflicts", flags.accept_conflicts,
+               "Accept layers that put a file where another has a directory and the like");
+  command.option("--backend", "NAME", flags.backend, "How the sandbox is isolated (default: container)");
+}
+
+void add_variable(std::vector<std::string>& env, const std::string& text) {
+  const std::string name = engine::variable_name(text);
+  if (name != text) return engine::set_variable(env, text);
+  if (const char* value = std::getenv(name.c_str())) engine::set_variable(env, name + "=" + value);
+}
+
+void add_variables_of_file(std::vector<std::string>& env, const std::string& path) {
+  const std::string text = read_file(path, 16 << 20);
+  std::size_t number = 0;
+  for (std::size_t begin = 0; begin < text.size();) {
+    std::size_t end = text.find('\n', begin);
+    if (end == std::string::npos) end = text.size();
+    std::string line = text.substr(begin, end - begin);
+    begin = end + 1;
+    ++number;
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    const std::size_t first = line.find_first_not_of(" \t");
+    if (first == std::string::npos || line[first] == '#') continue;
+    line.erase(0, first);
+    if (line.substr(0, line.find('=')).find_first_of(" \t") != std::string::npos)
+      throw usage_error(path + ":" + std::to_string(number) + ": the name of a variable has no blanks");
+    attempt(path + ":" + std::to_string(number), [&] { add_variable(env, line); });
+  }
+}
+
+std::map<std::string, std::string> parse_labels(const std::vector<std::string>& texts) {
+  std::map<std::string, std::string> labels;
+  for (const auto& text : texts) {
+    const std::size_t equals = text.find('=');
+    if (text.empty() || equals == 0) throw usage_error(quote(text) + " is no label").hint("write KEY=VALUE");
+    labels[text.substr(0, equals)] = equals == std::string::npos ? "" : text.substr(equals + 1);
+  }
+  return labels;
+}
+
+BindMount parse_bind(const std::string& text) {
+  const auto fault = [&](const std::string& why) {
+    return usage_error("cannot bind " + quote(text) + ": " + why).hint("write HOST_PATH:PATH, or HOST_PATH:PATH:ro");
+  };
+  std::string rest = text;
+  BindMount bind;
+  if (const std::size_t last = rest.rfind(':'); last != std::string::npos && last + 1 < rest.size()) {
+    const std::string mode = rest.substr(last + 1);
+    if (mode == "ro" || mode == "rw") {
+      bind.read_only = mode == "ro";
+      rest.erase(last);
+    } else if (mode.front() != '/') {
+      throw fault("the path in the sandbox must be absolute, or " + quote(mode) + " is no mode (ro, rw)");
+    }
+  }
+  // A host path may contain ':', the path inside begins with '/'.
+  const std::size_t colon = rest.rfind(":/");
+  if (colon == std::string::npos || colon == 0) throw fault("it needs two paths");
+  bind.target = rest.substr(colon + 1);
+  std::error_code problem;
+  const fs::path source = fs::canonical(rest.substr(0, colon), problem);
+  if (problem) throw fault("the host has no " + quote(rest.substr(0, colon)) + ": " + errno_text(problem.value()));
+  bind.source = source;
+  return bind;
+}
+
+namespace {
+
+engine::SandboxRequest request_of_layers(const SandboxFlags& flags) {
+  engine::SandboxRequest request;
+  const auto add = [&](const std::string& ref) { request.layers.push_back(LayerRef::parse(ref)); };
+  for (const auto& ref : flags.what) add(ref);
+  if (!flags.base.empty()) add(flags.base);
+  if (!flags.workspace.empty()) add(flags.workspace);
+  for (const auto& ref : flags.toolkits) add(ref);
+  if (request.layers.empty())
+    throw usage_error("nothing to run is given")
+        .hint("name an environment of dsec.yaml, or layers: base/NAME workspace/NAME toolkit/NAME");
+  return request;
+}
+
+// Layers are named by kind/name or digest; what could be an environment's name or a digest prefix is an environment
+// when dsec.yaml has one of that name.
+bool names_environment(const SandboxFlags& flags) {
+  if (flags.what.size() != 1 || !flags.base.empty()) return false;
+  const std::string& name = flags.what.front();
+  if (!valid_environment_name(name)) return false;
+  const bool digits = name.size() >= 4 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
+  return !digits || has_environment(name, flags.file, parse_labels(flags.args));
+}
+
+template <typename T>
+void put(T& target, const T& value) {
+  if (value != T{}) target = value;
+}
+
+void put_flags(const SandboxFlags& flags, engine::SandboxRequest& request) {
+  SandboxSpec& spec = request.settings;
+  for (const auto& path : flags.env_files) add_variables_of_file(spec.config.env, path);
+  for (const auto& text : flags.env) add_variable(spec.config.env, text);
+  put(spec.config.workdir, flags.workdir);
+  put(spec.config.user, flags.user);
+  if (flags.entrypoint)
+    request.entrypoint = flags.entrypoint->empty() ? std::vector<std::string>{} : std::vector{*flags.entrypoint};
+  for (const auto& text : flags.binds) spec.binds.push_back(parse_bind(text));
+  for (auto& [key, value] : parse_labels(flags.labels)) spec.labels[key] = value;
+  put(spec.name, flags.name);
+  put(spec.backend, flags.backend);
+  put(spec.hostname, flags.hostname);
+  put(spec.limits.cpus, flags.cpus);
+  put(spec.limits.memory, flags.memory);
+  put(spec.limits.pids, flags.pids);
+  put(spec.limits.disk, flags.disk);
+  if (flags.output_limit) spec.limits.output = *flags.output_limit;
+  put(spec.lifetime, flags.lifetime);
+  put(spec.idle, flags.idle);
+  if (!flags.network.empty()) spec.network = flags.network == "host" ? NetworkMode::Host : NetworkMode::None;
+  if (!flags.userns.empty()) spec.userns = flags.userns == "host" ? UserNamespace::Host : UserNamespace::Auto;
+  if (flags.read_only) spec.read_only = true;
+  if (flags.accept_conflicts) spec.accept_conflicts = true;
+}
+
+}  // namespace
+
+SandboxSpec compose(Invocation& call, const SandboxFlags& flags) {
+  engine::SandboxRequest request =
+      names_environment(flags) ? request_of_environment(flags.what.front(), flags.file, parse_labels(flags.args))
+                               : request_of_layers(flags);
+  put_flags(flags, request);
+  return engine::compose_spec(find_or_pull(call, request.layers, flags.registries), request);
+}
+
+void declare(Command& command, ExecFlags& flags) {
+  command.flag("-i,--interactive", flags.interactive, "Give it our standard input (default: on a terminal)");
+  command.flag("-t,--tty", flags.tty, "Give it a TTY; --tty=false: none (default: on a terminal)");
+  command.flag("-d,--detach", flags.detach, "Do not wait for its end");
+  command.duration("--timeout", flags.timeout, "End it and all its processes after so long, with exit code 124");
+}
+
+void apply(const ExecFlags& flags, bool json, ExecSpec& spec) {
+  const bool terminal = on_terminal() && !json && !flags.detach;
+  spec.tty = flags.tty.value_or(terminal);
+  spec.open_stdin = !flags.detach && flags.interactive.value_or(terminal && spec.tty);
+  spec.detach = flags.detach;
+  spec.timeout = flags.timeout;
+  if (!spec.tty) return;
+  std::tie(spec.rows, spec.columns) = terminal_size();
+  const char* term = std::getenv("TERM");
+  engine::set_variable(spec.env, std::string("TERM=") + (terminal && term && *term ? term : "xterm"));
+}
+
+}  // namespace dsec::cli
