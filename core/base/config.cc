@@ -1,0 +1,276 @@
+#include "core/base/config.h"
+
+#include <unistd.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <optional>
+#include <sstream>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+
+namespace dsec {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kSystemFile = "/etc/dsec/config.yaml";
+constexpr std::uint64_t kLargestFile = 1 << 20;
+const std::array<std::string, 5> kKeys = {"version", "registries", "presets", "contexts", "defaults"};
+const std::array<std::string, 3> kEntryKeys = {"url", "in_place", "allow_any_fs"};
+
+bool valid_registry_name(std::string_view name) {
+  const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
+  return !name.empty() && name.size() <= 63 && plain(name.front()) &&
+         std::all_of(name.begin(), name.end(), [&](char c) { return plain(c) || c == '.' || c == '_' || c == '-'; });
+}
+
+Error fault(const std::string& origin, const YAML::Mark& mark, const std::string& what) {
+  return usage_error(origin + ":" + std::to_string(mark.line + 1) + ":" + std::to_string(mark.column + 1) + ": " +
+                     what);
+}
+
+Error unknown_key(const std::string& origin, const YAML::Node& key, std::span<const std::string> known) {
+  const std::string name = key.as<std::string>("");
+  Error error = fault(origin, key.Mark(), "unknown key " + quote(name));
+  for (const std::string& near : nearest_names(name, known, 1)) error.hint(near);
+  return error;
+}
+
+bool boolean(const std::string& origin, const YAML::Node& value) {
+  bool result = false;
+  if (!value.IsScalar() || !YAML::convert<bool>::decode(value, result))
+    throw fault(origin, value.Mark(), "true or false is expected");
+  return result;
+}
+
+RegistryEntry parse_entry(const std::string& origin, const YAML::Node& key, const YAML::Node& value) {
+  RegistryEntry entry;
+  entry.name = key.as<std::string>("");
+  if (!valid_registry_name(entry.name))
+    throw fault(origin, key.Mark(), quote(entry.name) + " is no valid name of a registry");
+  if (value.IsScalar()) {
+    entry.url = value.Scalar();
+  } else if (value.IsMap()) {
+    for (const auto& member : value) {
+      const std::string name = member.first.as<std::string>("");
+      if (name == "url" && member.second.IsScalar())
+        entry.url = member.second.Scalar();
+      else if (name == "in_place")
+        entry.in_place = boolean(origin, member.second);
+      else if (name == "allow_any_fs")
+        entry.allow_any_fs = boolean(origin, member.second);
+      else if (name == "url")
+        throw fault(origin, member.second.Mark(), "a URL is expected");
+      else
+        throw unknown_key(origin, member.first, kEntryKeys);
+    }
+  } else {
+    throw fault(origin, value.Mark(), "a URL, or a mapping with a 'url', is expected");
+  }
+  if (entry.url.empty()) throw fault(origin, key.Mark(), "registry " + quote(entry.name) + " has no 'url'");
+  return entry;
+}
+
+YAML::Node load_yaml(const std::string& text, const std::string& origin) {
+  try {
+    return YAML::Load(text);
+  } catch (const YAML::Exception& error) {
+    throw fault(origin, error.mark, "no valid YAML: " + error.msg);
+  }
+}
+
+// Empty when there is no such file. The system's file may be for root alone: others go without it.
+std::optional<std::string> read_config(const fs::path& file) {
+  if (::access(file.c_str(), R_OK) != 0 && (errno == ENOENT || errno == ENOTDIR || file == kSystemFile))
+    return std::nullopt;
+  return read_file(file, kLargestFile);
+}
+
+std::string entry_line(const RegistryEntry& entry, const std::string& indent) {
+  std::string url;
+  for (const char c : entry.url) url += c == '\'' ? "''" : std::string(1, c);
+  std::string line = indent + entry.name + ": {url: '" + url + "'";
+  if (entry.in_place) line += ", in_place: true";
+  if (entry.allow_any_fs) line += ", allow_any_fs: true";
+  return line + "}\n";
+}
+
+/// The user's file as lines, and where in it the entries of `registries` stand.
+class ConfigText {
+ public:
+  ConfigText(const std::string& text, const std::string& origin) {
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) lines_.push_back(line + "\n");
+    const YAML::Node root = load_yaml(text, origin);
+    if (!root.IsMap()) return;
+    for (const auto& member : root)
+      if (member.first.as<std::string>("") == "registries") {
+        begin_ = static_cast<std::size_t>(member.first.Mark().line);
+        block_ =
+            member.second.IsNull() || (member.second.IsMap() && member.second.Style() == YAML::EmitterStyle::Block);
+        if (!member.second.IsMap()) continue;
+        for (const auto& entry : member.second) {
+          starts_.emplace_back(entry.first.as<std::string>(""), static_cast<std::size_t>(entry.first.Mark().line));
+          indent_ = std::string(static_cast<std::size_t>(entry.first.Mark().column), ' ');
+        }
+      }
+  }
+
+  bool editable() const { return block_; }
+
+  void remove(const std::string& name) {
+    for (std::size_t i = 0; i < starts_.size(); ++i) {
+      if (starts_[i].first != name) continue;
+      std::size_t end = i + 1 < starts_.size() ? starts_[i + 1].second : block_end();
+      // Comments and blank lines above the next entry are its own.
+      while (end > starts_[i].second + 1 && is_filler(lines_[end - 1])) --end;
+      lines_.erase(at(starts_[i].second), at(end));
+      const std::size_t removed = end - starts_[i].second;
+      starts_.erase(starts_.begin() + static_cast<std::ptrdiff_t>(i));
+      for (std::size_t k = i; k < starts_.size(); ++k) starts_[k].second -= removed;
+      return;
+    }
+  }
+
+  void add(const RegistryEntry& entry) {
+    if (!begin_) {
+      begin_ = lines_.size();
+      lines_.push_back("registries:\n");
+    }
+    lines_.insert(at(block_end()), entry_line(entry, indent_));
+  }
+
+  std::string str() const {
+    std::string text;
+    for (const std::string& line : lines_) text += line;
+    return text;
+  }
+
+ private:
+  static bool is_filler(const std::string& line) {
+    const std::size_t first = line.find_first_not_of(" \t\n");
+    return first == std::string::npos || line[first] == '#';
+  }
+  std::vector<std::string>::iterator at(std::size_t line) { return lines_.begin() + static_cast<std::ptrdiff_t>(line); }
+  // The line after the last one of the block that is neither blank nor a comment.
+  std::size_t block_end() const {
+    std::size_t end = *begin_ + 1;
+    for (std::size_t line = end; line < lines_.size(); ++line) {
+      if (is_filler(lines_[line])) continue;
+      if (lines_[line][0] != ' ') break;
+      end = line + 1;
+    }
+    return end;
+  }
+
+  std::vector<std::string> lines_;
+  std::optional<std::size_t> begin_;
+  bool block_ = true;
+  std::string indent_ = "  ";
+  std::vector<std::pair<std::string, std::size_t>> starts_;
+};
+
+void edit(const std::string& name, const RegistryEntry* entry) {
+  const fs::path file = Config::user_file();
+  make_directories(file.parent_path(), 0700);
+  const FileLock lock(file.native() + ".lock", FileLock::Mode::Exclusive);
+  const std::string before = read_config(file).value_or("");
+  std::vector<RegistryEntry> wanted = Config::parse(before, file.native()).registries;
+  std::erase_if(wanted, [&](const RegistryEntry& present) { return present.name == name; });
+  if (entry) wanted.push_back(*entry);
+  std::sort(wanted.begin(), wanted.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+
+  ConfigText text(before, file.native());
+  text.remove(name);
+  if (entry) text.add(*entry);
+  const std::string after = text.str();
+  // The text is edited by lines; should that not mean what was wanted, the file stays as it is.
+  bool right = text.editable();
+  try {
+    right = right && Config::parse(after, file.native()).registries == wanted;
+  } catch (const Error&) {
+    right = false;
+  }
+  if (!right)
+    throw failure("the 'registries' of " + quote(file.native()) + " are not written as one entry per line")
+        .hint("edit the file by hand, as its man page dsec-home(5) describes");
+  write_file_atomic(file, after, 0600);
+}
+
+}  // namespace
+
+Config Config::parse(const std::string& yaml, const std::string& origin) {
+  const YAML::Node root = load_yaml(yaml, origin);
+  Config config;
+  if (root.IsNull()) return config;
+  if (!root.IsMap()) throw fault(origin, root.Mark(), "a mapping is expected");
+  for (const auto& member : root) {
+    const std::string key = member.first.as<std::string>("");
+    if (std::find(kKeys.begin(), kKeys.end(), key) == kKeys.end()) throw unknown_key(origin, member.first, kKeys);
+    if (key == "version" && member.second.as<std::string>("") != "1")
+      throw fault(origin, member.second.Mark(), "version 1 is what this dsec knows");
+    if (key != "registries" || member.second.IsNull()) continue;
+    if (!member.second.IsMap())
+      throw fault(origin, member.second.Mark(), "a mapping of names to registries is expected");
+    for (const auto& entry : member.second) {
+      RegistryEntry parsed = parse_entry(origin, entry.first, entry.second);
+      if (std::any_of(config.registries.begin(), config.registries.end(),
+                      [&](const RegistryEntry& other) { return other.name == parsed.name; }))
+        throw fault(origin, entry.first.Mark(), "registry " + quote(parsed.name) + " stands twice");
+      config.registries.push_back(std::move(parsed));
+    }
+  }
+  std::sort(config.registries.begin(), config.registries.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+  return config;
+}
+
+fs::path Config::user_file() {
+  if (const char* file = std::getenv("DSEC_CONFIG"); file && *file) return fs::absolute(file);
+  if (const char* base = std::getenv("XDG_CONFIG_HOME"); base && *base == '/')
+    return fs::path(base) / "dsec/config.yaml";
+  if (const char* home = std::getenv("HOME"); home && *home == '/') return fs::path(home) / ".config/dsec/config.yaml";
+  throw usage_error("no place for the configuration is known").hint("set DSEC_CONFIG or HOME");
+}
+
+Config Config::load() {
+  Config config;
+  const char* only = std::getenv("DSEC_CONFIG");
+  if (!only || !*only)
+    if (const auto text = read_config(kSystemFile)) config = parse(*text, kSystemFile);
+  const fs::path file = user_file();
+  const auto text = read_config(file);
+  if (!text) return config;
+  Config own = parse(*text, file.native());
+  for (RegistryEntry& entry : config.registries)
+    if (std::none_of(own.registries.begin(), own.registries.end(),
+                     [&](const RegistryEntry& other) { return other.name == entry.name; }))
+      own.registries.push_back(std::move(entry));
+  std::sort(own.registries.begin(), own.registries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  return own;
+}
+
+void add_registry_entry(const RegistryEntry& entry) {
+  if (!valid_registry_name(entry.name))
+    throw usage_error(quote(entry.name) + " is no valid name of a registry")
+        .hint("use lowercase letters, digits, '.', '_' and '-', at most 63");
+  attempt("cannot add registry " + quote(entry.name), [&] { edit(entry.name, &entry); });
+}
+
+bool remove_registry_entry(const std::string& name) {
+  return attempt("cannot remove registry " + quote(name), [&] {
+    const fs::path file = Config::user_file();
+    const Config own = Config::parse(read_config(file).value_or(""), file.native());
+    if (std::none_of(own.registries.begin(), own.registries.end(),
+                     [&](const RegistryEntry& entry) { return entry.name == name; }))
+      return false;
+    edit(name, nullptr);
+    return true;
+  });
+}
+
+}  // namespace dsec
