@@ -39,7 +39,7 @@ inline TestEntry dir(std::string path, unsigned mode = 0755) {
 inline TestEntry file(std::string path, std::string content = "", unsigned mode = 0644) {
   return {.path = std::move(path), .content = std::move(content), .mode = mode};
 }
-inline TestEntry symlink(std::string path, std::string target) {
+inline TestEntry link_to(std::string path, std::string target) {
   return {.path = std::move(path), .type = '2', .content = std::move(target), .mode = 0777};
 }
 inline TestEntry whiteout(std::string path) { return {.path = std::move(path), .type = '3', .mode = 0}; }
