@@ -124,16 +124,18 @@ class EngineOfThisHost final : public LocalEngine {
   }
   std::vector<Change> diff(const std::string& id) override {
     const SandboxInfo info = inspect(id);
-    return runner_of(info.spec).diff(records_.directory(info.id), stored_layers(info.spec.layers));
+    return runner_of(info.spec).diff(records_.directory(info.id), opener(info.spec));
   }
   UniqueFd open_writable_layer(const std::string& id) override {
     return with(id, [&](Runner& runner, const fs::path& directory) { return runner.open_writable_layer(directory); });
   }
   void copy_out(const std::string& id, const std::string& path, int fd) override {
-    with(id, [&](Runner& runner, const fs::path& directory) { runner.copy_out(directory, path, fd); });
+    const SandboxInfo info = inspect(id);
+    runner_of(info.spec).copy_out(records_.directory(info.id), opener(info.spec), path, fd);
   }
   void copy_in(const std::string& id, const std::string& path, int fd) override {
-    with(id, [&](Runner& runner, const fs::path& directory) { runner.copy_in(directory, path, fd); });
+    const SandboxInfo info = inspect(id);
+    runner_of(info.spec).copy_in(records_.directory(info.id), opener(info.spec), path, fd);
   }
 
  private:
@@ -175,6 +177,12 @@ class EngineOfThisHost final : public LocalEngine {
   }
 
   // Manifests never change, so a process that makes many sandboxes of one environment asks the store once.
+  OpenLayers opener(const SandboxSpec& spec) {
+    return [this, layers = spec.layers, accept = spec.accept_conflicts] {
+      return mounter_.open(stored_layers(layers), accept);
+    };
+  }
+
   std::vector<StoredLayer> stored_layers(const std::vector<Digest>& digests) {
     const std::lock_guard lock(cache_mutex_);
     std::vector<StoredLayer> layers;

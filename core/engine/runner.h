@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,6 +31,9 @@ struct RunnerStatus {
   int keeper_pid = 0;
 };
 
+/// Opens what a sandbox is stacked from, for calls that look below its writable layer.
+using OpenLayers = std::function<LayerStack()>;
+
 /// A backend: how sandboxes are isolated. Calls on one sandbox may come from any process; `directory` is all a call
 /// needs to find it again. Knows nothing of names, leases or layers.
 class Runner {
@@ -53,12 +57,15 @@ class Runner {
 
   virtual void logs(const std::filesystem::path& directory, const LogOptions& options, const LogSink& sink) = 0;
   virtual SandboxStats stats(const std::filesystem::path& directory) = 0;
-  virtual std::vector<Change> diff(const std::filesystem::path& directory, std::span<const StoredLayer> layers) = 0;
+  virtual std::vector<Change> diff(const std::filesystem::path& directory, const OpenLayers& layers) = 0;
   /// The writable layer in overlayfs form (whiteouts, opaque directories) as a directory descriptor of a detached
   /// read-only mount: owners read through it are those seen inside. The sandbox may run or have stopped.
   virtual UniqueFd open_writable_layer(const std::filesystem::path& directory) = 0;
-  virtual void copy_out(const std::filesystem::path& directory, const std::string& path, int fd) = 0;
-  virtual void copy_in(const std::filesystem::path& directory, const std::string& path, int fd) = 0;
+  /// Also of a sandbox that has ended.
+  virtual void copy_out(const std::filesystem::path& directory, const OpenLayers& layers, const std::string& path,
+                        int fd) = 0;
+  virtual void copy_in(const std::filesystem::path& directory, const OpenLayers& layers, const std::string& path,
+                       int fd) = 0;
 };
 
 }  // namespace dsec::engine

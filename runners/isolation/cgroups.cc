@@ -20,6 +20,7 @@
 namespace dsec::runners {
 namespace {
 
+constexpr char kKeepers[] = "keepers";
 constexpr const char* kOurControllers[] = {"cpu", "memory", "pids"};
 
 bool contains(const std::vector<std::string>& words, std::string_view word) {
@@ -221,11 +222,25 @@ void CgroupHost::check(const Limits& limits) const {
   if (limits.pids) need("pids", "pids");
 }
 
+UniqueFd CgroupHost::keepers_group() const {
+  std::string why;
+  if (!has_lifecycle(&why)) throw failure(why).context("cannot make the control group of the keepers");
+  const std::lock_guard lock(state_->mutex);
+  State::Hierarchy& v2 = *state_->v2();
+  for (int tries = 0;; ++tries) {
+    const int failed = state_->make_group(v2, kKeepers);
+    UniqueFd group = failed == 0 || failed == EEXIST ? open_group(v2.parent.get(), kKeepers) : UniqueFd();
+    if (group) return group;
+    if (tries == 8) throw system_error("make the control group of the keepers", failed);
+  }
+}
+
 void CgroupHost::remove_unused_parents() const {
   const std::lock_guard lock(state_->mutex);
   for (State::Hierarchy& hierarchy : state_->list) {
     const std::string path = state_->prefix + state_->name;
-    // Fails while a sandbox is in it, and that is right.
+    if (hierarchy.v2) ::unlinkat(hierarchy.mount.get(), (path + '/' + kKeepers).c_str(), AT_REMOVEDIR);
+    // Both fail while somebody is in them, and that is right.
     if (::unlinkat(hierarchy.mount.get(), path.c_str(), AT_REMOVEDIR) == 0) hierarchy.parent.reset();
   }
 }
@@ -363,6 +378,13 @@ const SandboxCgroups::Group* SandboxCgroups::memory() const noexcept {
   for (const Group& group : groups_)
     if (contains(group.controllers, "memory")) return &group;
   return nullptr;
+}
+
+UniqueFd SandboxCgroups::oom_counter() const {
+  const Group* group = memory();
+  if (group == nullptr) return {};
+  const char* file = group->v2 ? "memory.events" : "memory.oom_control";
+  return UniqueFd(::openat(group->directory.get(), file, O_RDONLY | O_CLOEXEC));
 }
 
 std::vector<UniqueFd> SandboxCgroups::join_descriptors() const {

@@ -42,7 +42,10 @@ class CgroupHost {
   void check(const Limits& limits) const;
   /// Whether sandboxes can have a v2 group; if not, `why` says so.
   bool has_lifecycle(std::string* why = nullptr) const;
-  /// Removes our parent groups where no sandbox is left in them.
+  /// A v2 group without limits beside those of the sandboxes, for the processes that guard them: they outlive what
+  /// the session or service that started dsec allows. Throws Error without v2.
+  UniqueFd keepers_group() const;
+  /// Removes our parent groups where nobody is left in them.
   void remove_unused_parents() const;
 
  private:
@@ -83,6 +86,8 @@ class SandboxCgroups {
   int v2() const noexcept;
   /// Memory group that counts out-of-memory kills; null when there is none.
   const Group* memory() const noexcept;
+  /// The file that counts out-of-memory kills ("oom_kill N"), for reading again and again; none without memory group.
+  UniqueFd oom_counter() const;
   /// cgroup.procs of the v1 groups, opened for writing: a new process of the sandbox writes "0" to each of them.
   std::vector<UniqueFd> join_descriptors() const;
   /// A group below the v2 one for the processes of one command, so that they can be killed as one. `name` is a file

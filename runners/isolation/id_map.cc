@@ -1,7 +1,6 @@
 #include "runners/isolation/id_map.h"
 
 #include <fcntl.h>
-#include <linux/mount.h>
 #include <linux/sched.h>
 #include <sched.h>
 #include <signal.h>
@@ -17,6 +16,7 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/mount.h"
 
 namespace dsec::runners {
 namespace {
@@ -115,17 +115,14 @@ UniqueFd make_user_namespace(const IdMap& map) {
 }
 
 void idmap_mount(int mount, int user_namespace, std::string_view what) {
-  mount_attr attributes{};
-  attributes.attr_set = MOUNT_ATTR_IDMAP;
-  attributes.userns_fd = static_cast<std::uint64_t>(user_namespace);
-  if (::syscall(SYS_mount_setattr, mount, "", AT_EMPTY_PATH, &attributes, sizeof attributes) == 0) return;
-  const int failed = errno;
-  Error error = system_error("map ids of " + std::string(what), failed);
-  if (failed == EINVAL)
-    error.hint(
-        "use a filesystem that can map ids (ext4, xfs, btrfs; tmpfs from Linux 6.3 on) for DSEC_HOME, or use --userns "
-        "host");
-  throw error;
+  try {
+    id_map_mount(mount, user_namespace);
+  } catch (Error& error) {
+    throw error.context("cannot map ids of " + std::string(what))
+        .hint(
+            "use a filesystem that can map ids (ext4, xfs, btrfs; tmpfs from Linux 6.3 on) for DSEC_HOME, or --userns "
+            "host");
+  }
 }
 
 }  // namespace dsec::runners

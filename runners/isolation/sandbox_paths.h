@@ -1,5 +1,8 @@
 #pragma once
 
+#include <string>
+#include <vector>
+
 namespace dsec::runners {
 
 /// Hidden inside: a file is covered by /dev/null, a directory by an empty read-only tmpfs; what a kernel does not have
@@ -37,8 +40,8 @@ inline constexpr const char* kMaskedPaths[] = {
     "/sys/fs/selinux",
 };
 
-/// Per CPU, where they exist: heat tells what other CPUs do.
-inline constexpr char kThermalThrottlePattern[] = "/sys/devices/system/cpu/cpu%d/thermal_throttle";
+/// kMaskedPaths, and of each CPU that has it thermal_throttle: heat tells what the neighbours do.
+std::vector<std::string> masked_paths();
 
 /// Visible, never writable.
 inline constexpr const char* kReadOnlyPaths[] = {

@@ -39,10 +39,10 @@ class FakeRunner final : public Runner {
   void reclaim(const fs::path& directory) override { fs::remove(directory / "fake-state"); }
   void logs(const fs::path&, const LogOptions&, const LogSink&) override {}
   SandboxStats stats(const fs::path&) override { return {}; }
-  std::vector<Change> diff(const fs::path&, std::span<const StoredLayer>) override { return {}; }
+  std::vector<Change> diff(const fs::path&, const OpenLayers&) override { return {}; }
   UniqueFd open_writable_layer(const fs::path&) override { return {}; }
-  void copy_out(const fs::path&, const std::string&, int) override {}
-  void copy_in(const fs::path&, const std::string&, int) override {}
+  void copy_out(const fs::path&, const OpenLayers&, const std::string&, int) override {}
+  void copy_in(const fs::path&, const OpenLayers&, const std::string&, int) override {}
 };
 
 class FakeStore final : public LayerStore {

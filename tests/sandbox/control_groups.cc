@@ -1,0 +1,261 @@
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/engine/sandbox_id.h"
+#include "runners/isolation/cgroup_ops.h"
+#include "runners/isolation/cgroups.h"
+#include "tests/support/skip.h"
+
+using namespace dsec;
+using namespace dsec::runners;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// A host id of this test alone, whose groups are gone afterwards.
+class Groups {
+ public:
+  Groups() : host_id_(engine::random_id(6)), id(host_id_ + engine::random_id(16)), host(host_id_) {}
+  ~Groups() {
+    SandboxCgroups::remove(host, id, 5s);
+    host.remove_unused_parents();
+  }
+
+ private:
+  std::string host_id_;
+
+ public:
+  std::string id;
+  CgroupHost host;
+
+  /// Directories of this test anywhere in the cgroup trees.
+  std::size_t left() const {
+    std::size_t found = 0;
+    for (const CgroupHierarchy& each : host.hierarchies()) {
+      if (each.root.empty()) continue;
+      found += std::filesystem::exists(each.root + "/dsec-" + host_id_);
+    }
+    return found;
+  }
+};
+
+/// Starts `action` in a child inside the groups of a sandbox, as a runner does: cloned into v2, joined to v1 ones.
+pid_t start_in(const SandboxCgroups& groups, int v2, const std::function<int()>& action) {
+  const auto procs = groups.join_descriptors();
+  clone_args arguments{};
+  arguments.flags = v2 >= 0 ? CLONE_INTO_CGROUP : 0;
+  arguments.cgroup = v2 >= 0 ? static_cast<std::uint64_t>(v2) : 0;
+  arguments.exit_signal = SIGCHLD;
+  const long pid = ::syscall(SYS_clone3, &arguments, sizeof arguments);
+  if (pid == 0) {
+    for (const UniqueFd& each : procs)
+      if (cgroup::join(each.get()) != 0) ::_exit(99);
+    ::_exit(action());
+  }
+  REQUIRE(pid > 0);
+  return static_cast<pid_t>(pid);
+}
+
+int wait_for(pid_t pid) {
+  int status = 0;
+  REQUIRE(::waitpid(pid, &status, 0) == pid);
+  return status;
+}
+
+int sleep_forever() {
+  for (;;) ::pause();
+}
+
+bool can_limit(const CgroupHost& host, const Limits& limits) {
+  try {
+    host.check(limits);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a sandbox's processes are killed and its groups removed by its id alone", "[cgroups]") {
+  Groups test;
+  std::string why;
+  if (!test.host.has_lifecycle(&why)) SKIP_BECAUSE(why);
+  pid_t pid = 0;
+  {
+    const auto groups = SandboxCgroups::create(test.host, test.id, {});
+    REQUIRE(groups.v2() >= 0);
+    const UniqueFd sub = groups.make_subgroup("x1");
+    pid = start_in(groups, sub.get(), [] {
+      for (int i = 0; i < 20; ++i)
+        if (::fork() == 0) sleep_forever();
+      return sleep_forever();
+    });
+    std::this_thread::sleep_for(50ms);
+    CHECK(cgroup::populated(groups.v2()) == 1);
+    CHECK(groups.stats().pids >= 10);
+  }
+  // Another process, after a crash.
+  const CgroupHost other(test.id.substr(0, 6));
+  SandboxCgroups::remove(other, test.id, 5s);
+  CHECK(WTERMSIG(wait_for(pid)) == SIGKILL);
+  CHECK(SandboxCgroups::open(other, test.id).groups().empty());
+  SandboxCgroups::remove(other, test.id, 5s);  // again: nothing to do
+  other.remove_unused_parents();
+  CHECK(test.left() == 0);
+}
+
+TEST_CASE("only the subgroup of one command is killed", "[cgroups]") {
+  Groups test;
+  if (!test.host.has_lifecycle()) SKIP_BECAUSE("no cgroup v2");
+  const auto groups = SandboxCgroups::create(test.host, test.id, {});
+  const pid_t stays = start_in(groups, groups.v2(), sleep_forever);
+  const UniqueFd sub = groups.make_subgroup("x1");
+  const pid_t goes = start_in(groups, sub.get(), sleep_forever);
+  groups.remove_subgroup("x1", 5s);
+  CHECK(WTERMSIG(wait_for(goes)) == SIGKILL);
+  CHECK(::waitpid(stays, nullptr, WNOHANG) == 0);
+  SandboxCgroups::remove(test.host, test.id, 5s);
+  CHECK(WTERMSIG(wait_for(stays)) == SIGKILL);
+}
+
+TEST_CASE("frozen processes do nothing, thawed ones go on, frozen ones can be killed", "[cgroups]") {
+  Groups test;
+  if (!test.host.has_lifecycle()) SKIP_BECAUSE("no cgroup v2");
+  const auto groups = SandboxCgroups::create(test.host, test.id, {});
+  void* page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(page != MAP_FAILED);
+  auto* counter = static_cast<volatile unsigned long*>(page);
+  const pid_t pid = start_in(groups, groups.v2(), [counter] {
+    for (;;) {
+      *counter = *counter + 1;
+      ::usleep(1000);
+    }
+    return 0;
+  });
+  std::this_thread::sleep_for(50ms);
+  groups.freeze(true);
+  const unsigned long before = *counter;
+  CHECK(before > 0);
+  std::this_thread::sleep_for(50ms);
+  CHECK(*counter == before);
+  groups.freeze(false);
+  std::this_thread::sleep_for(50ms);
+  CHECK(*counter > before);
+  groups.freeze(true);
+  SandboxCgroups::remove(test.host, test.id, 5s);
+  CHECK(WTERMSIG(wait_for(pid)) == SIGKILL);
+  ::munmap(page, 4096);
+}
+
+TEST_CASE("a memory limit kills what exceeds it, and the kill is counted", "[cgroups]") {
+  Groups test;
+  const Limits limits{.memory = 32ull << 20};
+  if (!can_limit(test.host, limits)) SKIP_BECAUSE("no memory controller");
+  const auto groups = SandboxCgroups::create(test.host, test.id, limits);
+  REQUIRE(groups.memory() != nullptr);
+  CHECK(groups.stats().oom_kills == 0u);
+  const pid_t pid = start_in(groups, groups.v2(), [] {
+    for (int i = 0; i < 64; ++i) {
+      void* more = ::mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (more == MAP_FAILED) return 1;
+      std::memset(more, 1, 1 << 20);
+    }
+    return 0;
+  });
+  const int status = wait_for(pid);
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGKILL);
+  CHECK(groups.stats().oom_kills.value_or(0) >= 1);
+}
+
+TEST_CASE("keepers have a group of their own, which goes when the last has ended", "[cgroups]") {
+  Groups test;
+  if (!test.host.has_lifecycle()) SKIP_BECAUSE("no cgroup v2");
+  const UniqueFd group = test.host.keepers_group();
+  const auto groups = SandboxCgroups::create(test.host, test.id, {});
+  const pid_t pid = start_in(groups, group.get(), sleep_forever);
+  SandboxCgroups::remove(test.host, test.id, 5s);
+  test.host.remove_unused_parents();
+  CHECK(cgroup::populated(test.host.keepers_group().get()) == 1);
+  ::kill(pid, SIGKILL);
+  wait_for(pid);
+  test.host.remove_unused_parents();
+  CHECK(test.left() == 0);
+}
+
+TEST_CASE("a limit of tasks makes fork fail", "[cgroups]") {
+  Groups test;
+  const Limits limits{.pids = 5};
+  if (!can_limit(test.host, limits)) SKIP_BECAUSE("no pids controller");
+  const auto groups = SandboxCgroups::create(test.host, test.id, limits);
+  const pid_t pid = start_in(groups, groups.v2(), [] {
+    int made = 0;
+    for (int i = 0; i < 20; ++i) {
+      const pid_t child = ::fork();
+      if (child == 0) sleep_forever();
+      if (child > 0) ++made;
+    }
+    return made;
+  });
+  CHECK(WEXITSTATUS(wait_for(pid)) == 4);
+}
+
+TEST_CASE("a limit of processor time holds", "[cgroups]") {
+  Groups test;
+  const Limits limits{.cpus = 0.2};
+  if (!can_limit(test.host, limits)) SKIP_BECAUSE("no cpu controller");
+  const auto groups = SandboxCgroups::create(test.host, test.id, limits);
+  const pid_t pid = start_in(groups, groups.v2(), [] {
+    const auto end = std::chrono::steady_clock::now() + 1s;
+    while (std::chrono::steady_clock::now() < end) {
+    }
+    return 0;
+  });
+  wait_for(pid);
+  const auto used = groups.stats().cpu_usec;
+  CHECK(used > 50'000);
+  CHECK(used < 400'000);
+}
+
+TEST_CASE("groups of v1 are made only for limits that were asked for", "[cgroups]") {
+  Groups test;
+  const auto plain = SandboxCgroups::create(test.host, test.id, {});
+  CHECK(plain.groups().size() <= 1);
+  CHECK(plain.join_descriptors().empty());
+}
+
+TEST_CASE("statistics without a memory group add up the processes' own memory", "[cgroups]") {
+  Groups test;
+  if (!test.host.has_lifecycle()) SKIP_BECAUSE("no cgroup v2");
+  const auto groups = SandboxCgroups::create(test.host, test.id, {});
+  const pid_t pid = start_in(groups, groups.v2(), [] {
+    void* more = ::mmap(nullptr, 8 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    std::memset(more, 1, 8 << 20);
+    return sleep_forever();
+  });
+  std::this_thread::sleep_for(200ms);
+  const CgroupStats stats = groups.stats();
+  CHECK(stats.memory_bytes >= 8u << 20);
+  CHECK(stats.memory_bytes < 64u << 20);
+  CHECK(stats.pids == 1);
+  SandboxCgroups::remove(test.host, test.id, 5s);
+  wait_for(pid);
+}
