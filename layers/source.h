@@ -65,7 +65,8 @@ struct SourceFacts {
   std::string platform;    ///< empty when the input says nothing of it
   ImageConfig config;
   Provenance provenance;  ///< source and inputs; the rest is filled in by whoever makes the layer
-  Digest identity;        ///< decides the UUID: same input, same value, wherever it lies
+  /// Decides the UUID: same input, same value, wherever it lies.
+  Digest identity = Digest::of("");
   std::vector<std::string> warnings;
 };
 

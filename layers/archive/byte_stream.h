@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "core/base/digest.h"
+#include "core/base/unique_fd.h"
+
+namespace dsec::layers {
+
+/// Bytes in order.
+class ByteStream {
+ public:
+  virtual ~ByteStream() = default;
+  /// The next piece, empty at the end; valid until the next call. Throws Error.
+  virtual std::string_view next() = 0;
+};
+
+/// A stretch of an open regular file; copies share the descriptor.
+struct FileSpan {
+  std::shared_ptr<const UniqueFd> file;
+  std::uint64_t offset = 0;
+  std::uint64_t size = 0;
+
+  /// The whole of a file; throws Error when it is no regular file (a FIFO or a device would block or never end).
+  static FileSpan open(const std::filesystem::path& path);
+  /// The content, for documents; throws Error when it is larger than `limit`.
+  std::string read(std::uint64_t limit) const;
+};
+
+/// Reads a span in large pieces; throws Error (layer-truncated) when the file became shorter.
+class SpanStream : public ByteStream {
+ public:
+  explicit SpanStream(FileSpan span);
+  std::string_view next() override;
+  /// Bytes handed out so far.
+  std::uint64_t position() const noexcept { return position_; }
+
+ private:
+  FileSpan span_;
+  std::uint64_t position_ = 0;
+  std::unique_ptr<char[]> buffer_;
+};
+
+/// Passes on what it reads from another stream, and takes its digest on the way.
+class HashingStream : public ByteStream {
+ public:
+  explicit HashingStream(ByteStream& under) : under_(under) {}
+  std::string_view next() override;
+  std::uint64_t position() const noexcept { return position_; }
+  /// Reads what is left, and ends the digest.
+  Digest finish();
+
+ private:
+  ByteStream& under_;
+  Sha256 hash_;
+  std::uint64_t position_ = 0;
+};
+
+}  // namespace dsec::layers

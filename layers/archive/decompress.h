@@ -1,0 +1,32 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "layers/archive/byte_stream.h"
+
+namespace dsec::layers {
+
+enum class Packing { None, Gzip, Zstd, Xz, Bzip2 };
+
+/// Judged by the first bytes alone: what a name or a media type says is no evidence.
+Packing packing_of(std::string_view head);
+
+/// What `packed` unpacks to: all members of gzip, all frames of zstd (skippable ones are skipped), all streams of xz
+/// and bzip2. `packed` must outlive the result. Throws Error (layer-truncated, layer-damaged).
+class UnpackedStream : public ByteStream {
+ public:
+  explicit UnpackedStream(ByteStream& packed);
+  ~UnpackedStream() override;
+  std::string_view next() override;
+  Packing packing() const noexcept { return packing_; }
+
+ private:
+  struct Filter;
+  Packing packing_;
+  std::string_view head_;  // the piece that was looked at, not handed out yet
+  ByteStream& packed_;
+  std::unique_ptr<Filter> filter_;
+};
+
+}  // namespace dsec::layers

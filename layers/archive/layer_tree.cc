@@ -1,0 +1,429 @@
+#include "layers/archive/layer_tree.h"
+
+#include <algorithm>
+#include <deque>
+
+#include "core/base/error.h"
+#include "layers/archive/refusal.h"
+
+namespace dsec::layers {
+namespace {
+
+constexpr std::string_view kMarker = ".wh.";
+constexpr std::string_view kOpaqueMarker = ".wh..wh..opq";
+constexpr std::string_view kBookkeeping = ".wh..wh.";
+constexpr int kMaxSymlinks = 40;  // the kernel's own bound for one path
+
+std::pair<std::string_view, std::string_view> split_last(std::string_view path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string_view::npos) return {{}, path};
+  return {path.substr(0, slash), path.substr(slash + 1)};
+}
+
+template <typename Visit>
+void for_each_part(std::string_view path, Visit&& visit) {
+  while (!path.empty()) {
+    const std::size_t slash = std::min(path.find('/'), path.size());
+    if (slash > 0) visit(path.substr(0, slash));
+    path.remove_prefix(std::min(slash + 1, path.size()));
+  }
+}
+
+std::shared_ptr<const Inode> implicit_directory() {
+  Inode inode;
+  inode.entry.type = EntryType::Directory;
+  inode.entry.mode = 0755;
+  return std::make_shared<const Inode>(std::move(inode));
+}
+
+}  // namespace
+
+struct LayerTree::Node {
+  std::shared_ptr<const Inode> inode;
+  std::uint32_t archive = 0;  // that made the entry; a symlink repeated as it was keeps the first one
+  std::uint32_t sequence = 0;
+  bool implicit = false;  // a directory nobody has an entry for
+  bool below = false;     // an image below has this very name
+  bool changed = true;    // since the images below
+  bool opaque = false;    // its names in the images below are deleted
+  std::map<std::string, std::unique_ptr<Node>, std::less<>> children;
+  std::map<std::string, bool> hidden;  // deleted names of the images below, and whether each was a filled directory
+
+  bool is_directory() const { return inode->entry.type == EntryType::Directory; }
+  bool is_symlink() const { return inode->entry.type == EntryType::Symlink; }
+};
+
+struct LayerTree::Link {
+  std::string path, target;
+  std::uint32_t sequence;
+};
+
+/// Where a hard link may find its target: in the tree, or, when nothing there has the name, in what its archive
+/// deleted.
+enum class LayerTree::Resort { Archive, Deleted };
+
+LayerTree::LayerTree(Markers markers, const InputLimits& limits)
+    : markers_(markers), limits_(limits), root_(std::make_unique<Node>()) {
+  root_->inode = implicit_directory();
+  root_->implicit = true;
+  root_->changed = false;
+}
+
+LayerTree::~LayerTree() = default;
+
+void LayerTree::add(TarMember member) {
+  std::string path = normal_path(member.entry.path, limits_);
+  if (member.entry.type == EntryType::HardLink) member.entry.target = normal_path(member.entry.target, limits_);
+  if (markers_ == Markers::Delete) {
+    const auto [directory, name] = split_last(path);
+    bool kept_by_aufs = false, marker_above = false;
+    for_each_part(directory, [&](std::string_view part) {
+      if (part.starts_with(kBookkeeping))
+        kept_by_aufs = true;
+      else if (part.starts_with(kMarker))
+        marker_above = true;
+    });
+    if (name == kOpaqueMarker && !kept_by_aufs && !marker_above) {
+      opaques_.emplace_back(directory);
+      return;
+    }
+    if (kept_by_aufs || name.starts_with(kBookkeeping)) {
+      if (member.entry.type == EntryType::HardLink) {
+        if (const auto known = bookkeeping_.find(member.entry.target); known != bookkeeping_.end())
+          bookkeeping_[path] = known->second;
+        return;
+      }
+      bookkeeping_[path] =
+          std::make_shared<const Inode>(Inode{std::move(member.entry), archive_, std::move(member.segments)});
+      return;
+    }
+    if (marker_above)
+      throw refusal(Refusal::NotRepresentable, "entry " + quote(path) + " lies below a deletion marker");
+    if (name.starts_with(kMarker)) {
+      const std::string_view victim = name.substr(kMarker.size());
+      if (victim.empty() || victim == "." || victim == "..")
+        throw refusal(Refusal::NotRepresentable, "the deletion marker " + quote(path) + " names nothing");
+      whiteouts_.push_back(directory.empty() ? std::string(victim)
+                                             : std::string(directory) + "/" + std::string(victim));
+      return;
+    }
+  }
+  if (path.empty() && member.entry.type != EntryType::Directory)
+    throw refusal(Refusal::NotRepresentable, "the entry for the root is no directory");
+  member.entry.path.clear();
+  pending_.push_back({std::move(path), std::move(member)});
+}
+
+bool LayerTree::end_archive() {
+  const bool any = archive_has_entries();
+  image_has_entries_ |= any;
+  for (const std::string& directory : opaques_) apply_opaque(directory);
+  for (const std::string& path : whiteouts_) apply_whiteout(path);
+  std::vector<Link> waiting;
+  sequence_ = 0;
+  for (Named& named : pending_) {
+    ++sequence_;
+    if (named.member.entry.type == EntryType::HardLink) {
+      Link link{named.path, named.member.entry.target, sequence_};
+      if (!apply_link(link, Resort::Archive)) waiting.push_back(std::move(link));
+    } else {
+      apply(named.member, named.path, sequence_);
+    }
+  }
+  // Links to entries that came later, and links to those links.
+  for (const Resort resort : {Resort::Archive, Resort::Deleted}) {
+    for (bool progress = true; progress && !waiting.empty();) {
+      const std::size_t before = waiting.size();
+      std::erase_if(waiting, [&](const Link& link) { return apply_link(link, resort); });
+      progress = waiting.size() < before;
+    }
+  }
+  if (!waiting.empty())
+    throw refusal(Refusal::HardlinkTarget, "entry " + quote(waiting.front().path) + " is a hard link to " +
+                                               quote(waiting.front().target) + ", which is not there");
+  pending_.clear();
+  pending_.shrink_to_fit();
+  whiteouts_.clear();
+  opaques_.clear();
+  own_.clear();
+  deleted_.clear();
+  bookkeeping_.clear();
+  ++archive_;
+  return any;
+}
+
+bool LayerTree::has_own_entry(std::string_view path) {
+  if (own_.empty())
+    for (const Named& named : pending_) own_.insert(named.path);
+  return own_.contains(path);
+}
+
+/// The directory at `path`, following the symlinks of earlier archives. What is missing is made, or else the result is
+/// null.
+LayerTree::Node* LayerTree::walk(std::string_view path, std::string_view entry, bool create) {
+  std::vector<Node*> stack = {root_.get()};
+  std::deque<std::string> todo;
+  for_each_part(path, [&](std::string_view part) { todo.emplace_back(part); });
+  for (int symlinks = 0; !todo.empty();) {
+    const std::string part = std::move(todo.front());
+    todo.pop_front();
+    if (part == ".") continue;
+    if (part == "..") {
+      if (stack.size() == 1)
+        throw refusal(Refusal::PathEscapesRoot, "entry " + quote(entry) + " leads out of the root through a symlink");
+      stack.pop_back();
+      continue;
+    }
+    Node& here = *stack.back();
+    const auto found = here.children.find(part);
+    Node* next = found == here.children.end() ? nullptr : found->second.get();
+    if (next && next->is_symlink()) {
+      if (next->archive == archive_)
+        throw refusal(Refusal::PathEscapesRoot, "entry " + quote(entry) + " leads through the symlink " + quote(part) +
+                                                    " to " + quote(next->inode->entry.target) +
+                                                    ", which the same archive makes");
+      if (++symlinks > kMaxSymlinks)
+        throw refusal(Refusal::NotRepresentable, "entry " + quote(entry) + " leads through too many symlinks");
+      const std::string& target = next->inode->entry.target;
+      if (target.starts_with('/')) stack.resize(1);
+      std::deque<std::string> parts;
+      for_each_part(target, [&](std::string_view step) { parts.emplace_back(step); });
+      todo.insert(todo.begin(), parts.begin(), parts.end());
+      continue;
+    }
+    if (next && !next->is_directory()) {
+      if (!create) return nullptr;
+      if (next->archive == archive_)
+        throw refusal(Refusal::NotRepresentable, "entry " + quote(entry) + " lies below " + quote(part) +
+                                                     ", which the same archive makes no directory");
+      next = nullptr;
+    }
+    if (!next) {
+      if (!create) return nullptr;
+      next = &place(here, part, implicit_directory());
+      next->implicit = true;
+    }
+    stack.push_back(next);
+  }
+  return stack.back();
+}
+
+/// The directory that a deletion refers to, in the state before its own archive; null when there is none. A symlink
+/// that the archive itself replaces by something else is not followed: the deletion means the new directory, in which
+/// nothing older lies.
+LayerTree::Node* LayerTree::walk_for_deletion(std::string_view path, std::string_view entry) {
+  std::string so_far;
+  bool replaced = false;
+  Node* here = root_.get();
+  for_each_part(path, [&](std::string_view part) {
+    if (replaced || !here) return;
+    if (!so_far.empty()) so_far += '/';
+    so_far += part;
+    const auto found = here->children.find(part);
+    here = found == here->children.end() ? nullptr : found->second.get();
+    if (here && here->is_symlink()) {
+      replaced = has_own_entry(so_far);
+      if (!replaced) here = walk(so_far, entry, false);
+    }
+  });
+  return replaced || !here || !here->is_directory() ? nullptr : here;
+}
+
+void LayerTree::remove_child(Node& parent, std::string_view name) {
+  const auto found = parent.children.find(name);
+  if (found == parent.children.end()) return;
+  const Node& child = *found->second;
+  if (child.below) {
+    const bool filled = child.is_directory() && (!child.hidden.empty() || child.opaque ||
+                                                 std::any_of(child.children.begin(), child.children.end(),
+                                                             [](const auto& item) { return item.second->below; }));
+    parent.hidden[std::string(name)] = filled;
+  }
+  parent.children.erase(found);
+}
+
+LayerTree::Node& LayerTree::place(Node& parent, std::string_view name, std::shared_ptr<const Inode> inode) {
+  remove_child(parent, name);
+  auto node = std::make_unique<Node>();
+  node->inode = std::move(inode);
+  node->archive = archive_;
+  node->sequence = sequence_;
+  return *parent.children.emplace(std::string(name), std::move(node)).first->second;
+}
+
+void LayerTree::apply_whiteout(const std::string& path) {
+  const auto [directory, name] = split_last(path);
+  Node* parent = walk_for_deletion(directory, path);
+  if (!parent) return;
+  const auto found = parent->children.find(name);
+  if (found == parent->children.end()) return;
+  // remove_child looks at the node, so the copy for hard links is taken apart from it afterwards.
+  auto kept = std::make_unique<Node>();
+  kept->inode = found->second->inode;
+  if (found->second->is_directory()) {
+    std::unique_ptr<Node> whole = std::move(found->second);
+    auto stand_in = std::make_unique<Node>();
+    stand_in->inode = whole->inode;
+    stand_in->below = whole->below;
+    stand_in->opaque = whole->opaque || !whole->hidden.empty() ||
+                       std::any_of(whole->children.begin(), whole->children.end(),
+                                   [](const auto& item) { return item.second->below; });
+    found->second = std::move(stand_in);
+    kept = std::move(whole);
+  }
+  remove_child(*parent, name);
+  deleted_.emplace(path, std::move(kept));
+}
+
+void LayerTree::apply_opaque(const std::string& directory) {
+  Node* node = walk_for_deletion(directory, directory + "/" + std::string(kOpaqueMarker));
+  if (!node) return;
+  auto kept = std::make_unique<Node>();
+  kept->inode = node->inode;
+  for (auto& [name, child] : node->children) {
+    node->opaque |= child->below;
+    kept->children.emplace(name, std::move(child));
+  }
+  node->children.clear();
+  if (!node->hidden.empty()) node->opaque = true;
+  node->hidden.clear();
+  deleted_.emplace(directory, std::move(kept));
+}
+
+void LayerTree::apply(TarMember& member, const std::string& path, std::uint32_t sequence) {
+  auto inode = std::make_shared<const Inode>(Inode{std::move(member.entry), archive_, std::move(member.segments)});
+  const bool directory = inode->entry.type == EntryType::Directory;
+  const auto set_attributes = [&](Node& node) {
+    node.inode = std::move(inode);
+    node.archive = archive_;
+    node.sequence = sequence;
+    node.implicit = false;
+    node.changed = true;
+  };
+  if (path.empty()) return set_attributes(*root_);
+  const auto [parent_path, name] = split_last(path);
+  Node& parent = *walk(parent_path, path, true);
+  const auto found = parent.children.find(name);
+  if (found != parent.children.end() && directory && found->second->is_directory())
+    return set_attributes(*found->second);
+  std::uint32_t made_by = archive_;
+  if (found != parent.children.end() && found->second->is_symlink() && inode->entry.type == EntryType::Symlink &&
+      found->second->inode->entry.target == inode->entry.target)
+    made_by = found->second->archive;
+  place(parent, name, std::move(inode)).archive = made_by;
+}
+
+std::shared_ptr<const Inode> LayerTree::find_inode(const std::string& path, std::string_view entry) {
+  if (const auto known = bookkeeping_.find(path); known != bookkeeping_.end()) return known->second;
+  const auto [directory, name] = split_last(path);
+  if (Node* parent = walk(directory, entry, false); parent && parent->is_directory())
+    if (const auto found = parent->children.find(name); found != parent->children.end()) return found->second->inode;
+  return nullptr;
+}
+
+bool LayerTree::apply_link(const Link& link, Resort resort) {
+  std::shared_ptr<const Inode> inode = find_inode(link.target, link.path);
+  if (!inode && resort == Resort::Deleted) {
+    for (const auto& [path, node] : deleted_) {
+      if (link.target != path && !path.empty() && !link.target.starts_with(path + "/")) continue;
+      const Node* here = node.get();
+      for_each_part(std::string_view(link.target).substr(path.size()), [&](std::string_view part) {
+        if (!here) return;
+        const auto found = here->children.find(part);
+        here = found == here->children.end() ? nullptr : found->second.get();
+      });
+      if (here) inode = here->inode;
+    }
+  }
+  if (!inode) return false;
+  if (inode->entry.type == EntryType::Directory)
+    throw refusal(Refusal::HardlinkTarget,
+                  "entry " + quote(link.path) + " is a hard link to the directory " + quote(link.target));
+  if (link.path.empty()) throw refusal(Refusal::NotRepresentable, "the entry for the root is no directory");
+  const auto [parent_path, name] = split_last(link.path);
+  Node& parent = *walk(parent_path, link.path, true);
+  if (const auto found = parent.children.find(name); found != parent.children.end()) {
+    if (found->second->inode == inode) return true;  // a link to itself, or made twice
+    // It waited for its target, and a later entry took the name meanwhile.
+    if (found->second->archive == archive_ && found->second->sequence > link.sequence) return true;
+  }
+  place(parent, name, std::move(inode)).sequence = link.sequence;
+  return true;
+}
+
+void LayerTree::collect(const Node& node, std::string& path, std::vector<ImageEntry>& out) const {
+  const std::size_t own = out.size();
+  const bool listed = !node.implicit || node.opaque;
+  if (listed) out.push_back({path, node.inode, {}, node.opaque});
+  const std::size_t length = path.size();
+  const auto enter = [&](const std::string& name) {
+    if (!path.empty()) path += '/';
+    path += name;
+  };
+  if (!node.opaque) {
+    for (const auto& [name, filled] : node.hidden) {
+      if (node.children.contains(name)) continue;
+      enter(name);
+      out.push_back({path, nullptr, {}, false});
+      path.resize(length);
+    }
+  }
+  for (const auto& [name, child] : node.children) {
+    enter(name);
+    if (child->is_directory()) {
+      const std::size_t at = out.size();
+      collect(*child, path, out);
+      const auto hidden = node.hidden.find(name);
+      if (!node.opaque && hidden != node.hidden.end() && hidden->second) {
+        // A directory made anew where the images below have a filled one.
+        if (out.size() == at || out[at].path != path)
+          out.insert(out.begin() + static_cast<std::ptrdiff_t>(at), ImageEntry{path, child->inode, {}, true});
+        out[at].opaque = true;
+      }
+    } else if (child->changed) {
+      out.push_back({path, child->inode, {}, false});
+    }
+    path.resize(length);
+  }
+  if (listed && !node.changed && !node.opaque && out.size() == own + 1) out.pop_back();
+}
+
+void LayerTree::settle(Node& node) {
+  node.below = true;
+  node.changed = node.opaque = false;
+  node.hidden.clear();
+  for (auto& [name, child] : node.children) settle(*child);
+}
+
+std::vector<ImageEntry> LayerTree::end_image() {
+  std::vector<ImageEntry> entries;
+  std::string path;
+  collect(*root_, path, entries);
+  settle(*root_);
+  image_has_entries_ = false;
+
+  // Directories first, in the order of their paths, then files in the order in which they lie in the archives, so that
+  // a packed archive is read once, then further names of files.
+  std::unordered_map<const Inode*, const std::string*> first_name;
+  for (ImageEntry& entry : entries) {
+    if (!entry.inode || entry.inode->entry.type == EntryType::Directory) continue;
+    const auto [known, is_new] = first_name.emplace(entry.inode.get(), &entry.path);
+    if (!is_new) entry.link_to = *known->second;
+  }
+  const auto rank = [](const ImageEntry& entry) {
+    if (entry.inode && entry.inode->entry.type == EntryType::Directory) return 0;
+    return entry.link_to.empty() ? 1 : 2;
+  };
+  const auto position = [](const ImageEntry& entry) {
+    if (!entry.inode || entry.inode->segments.empty()) return std::pair<std::uint32_t, std::uint64_t>(0, 0);
+    return std::pair<std::uint32_t, std::uint64_t>(entry.inode->layer, entry.inode->segments.front().offset);
+  };
+  std::stable_sort(entries.begin(), entries.end(), [&](const ImageEntry& a, const ImageEntry& b) {
+    const int rank_a = rank(a), rank_b = rank(b);
+    if (rank_a != rank_b) return rank_a < rank_b;
+    return rank_a == 1 && position(a) < position(b);
+  });
+  return entries;
+}
+
+}  // namespace dsec::layers

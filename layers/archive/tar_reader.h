@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "layers/archive/byte_stream.h"
+#include "layers/source.h"
+
+namespace dsec::layers {
+
+/// A piece of a file's content; what no segment covers is zeros.
+struct Segment {
+  std::uint64_t at = 0;      ///< in the file
+  std::uint64_t offset = 0;  ///< in the unpacked archive
+  std::uint64_t size = 0;
+};
+
+/// One entry of an archive. `entry.path` and the target of a hard link are as the archive spells them.
+struct TarMember {
+  Entry entry;
+  std::vector<Segment> segments;     ///< ascending in the file and in the archive
+  std::vector<std::string> dropped;  ///< names of extended attributes that are not kept
+};
+
+/// What an import has used of its limits, over all archives it reads.
+class InputBudget {
+ public:
+  explicit InputBudget(const InputLimits& limits) : limits_(limits) {}
+  const InputLimits& limits() const noexcept { return limits_; }
+
+  /// A new archive begins, `packed` bytes long: the ratio is judged for each.
+  void begin_archive(std::uint64_t packed);
+  /// Unpacked bytes of the archive so far; throws Error (size-limit).
+  void unpacked(std::uint64_t bytes);
+  /// An entry with so many bytes of name, target and attributes, whose content grows by `holes` bytes that the archive
+  /// does not contain; throws Error (entry-limit, size-limit).
+  void entry(std::uint64_t metadata, std::uint64_t holes);
+
+ private:
+  void check_size() const;
+
+  InputLimits limits_;
+  std::uint64_t before_ = 0, packed_ = 0, unpacked_ = 0, holes_ = 0;
+  std::uint64_t entries_ = 0, metadata_ = 0;
+};
+
+/// Reads a tar archive: ustar, PAX, GNU and old V7 headers, sparse files of all forms. Names stay the bytes that they
+/// are and times keep their sign and fraction, which libarchive's own tar reader promises for neither; it also tells
+/// where content lies, so that content can be read later and in another order. Global headers are passed over, as
+/// container runtimes do. Throws Error naming the entry.
+class TarReader {
+ public:
+  /// Both must outlive the reader.
+  TarReader(ByteStream& stream, InputBudget& budget) : stream_(stream), budget_(budget) {}
+
+  /// The next entry; empty at the end of the archive, after which the stream was read to its end.
+  std::optional<TarMember> next();
+
+ private:
+  struct Pending;  // what extended headers said of the entry that follows them
+
+  bool read_block(std::string& block);
+  std::string read_content(std::uint64_t size, std::string_view what);
+  void skip(std::uint64_t size);
+  void apply_records(Pending& pending, std::string_view bytes);
+  TarMember finish(const std::string& block, Pending& pending);
+  void read_sparse(const std::string& block, Pending& pending, TarMember& member, std::uint64_t stored);
+  void drain();
+  std::size_t take(char* out, std::size_t size);
+  [[noreturn]] void damaged(std::string_view what) const;
+
+  ByteStream& stream_;
+  InputBudget& budget_;
+  std::string_view piece_;      // not consumed yet
+  std::uint64_t position_ = 0;  // in the unpacked archive, of piece_
+  std::uint64_t to_skip_ = 0;   // content of the entry before, padding included
+  bool ended_ = false;
+  std::string last_;  // name of the entry before, for messages
+};
+
+/// `raw` as a path below the root: no leading '/', no empty or "." component. Throws Error for "..", for NULs, and for
+/// what is longer than Linux or `limits` allow.
+std::string normal_path(std::string_view raw, const InputLimits& limits);
+
+}  // namespace dsec::layers

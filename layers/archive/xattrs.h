@@ -1,0 +1,27 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace dsec::layers {
+
+/// What becomes of an extended attribute of an input. Layers keep what belongs to the file: user.*,
+/// security.capability and POSIX ACLs. What belongs to a host (labels, signatures, trusted.*) is left out, and above
+/// all the attributes that overlayfs would act on.
+enum class XattrFate { Keep, Drop };
+XattrFate fate_of_xattr(std::string_view name);
+
+/// Why `value` cannot be stored under `name`, if so.
+std::optional<std::string> xattr_problem(std::string_view name, std::string_view value);
+
+/// The value of system.posix_acl_* for an ACL in the text form that tar archives keep in SCHILY.acl.*
+/// ("user::rwx,user:name:r--:1000,group::r-x,mask::r-x,other::---"); empty when a part of it cannot be understood, such
+/// as a name without its number.
+std::optional<std::string> acl_from_text(std::string_view text);
+
+/// "a%20b" as LIBARCHIVE.xattr.* spells names; and base64, of which it makes values. Empty when they are malformed.
+std::optional<std::string> percent_decode(std::string_view text);
+std::optional<std::string> base64_decode(std::string_view text);
+
+}  // namespace dsec::layers

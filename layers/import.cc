@@ -1,0 +1,115 @@
+#include "layers/import.h"
+
+#include <sys/utsname.h>
+
+#include <chrono>
+#include <set>
+
+#include "core/base/error.h"
+#include "core/base/units.h"
+#include "layers/archive/tar_reader.h"
+#include "layers/erofs/erofs_writer.h"
+#include "layers/erofs/mkfs.h"
+
+namespace dsec::layers {
+namespace {
+
+/// Puts a tree below a path, and tells how far it is.
+class PlacedSink : public TreeSink {
+ public:
+  PlacedSink(TreeSink& under, std::string to, std::string step, Progress& progress)
+      : under_(under), to_(std::move(to)), step_(std::move(step)), progress_(progress) {}
+
+  void entry(const Entry& entry) override {
+    if (to_.empty()) return under_.entry(entry);
+    Entry placed = entry;
+    placed.path = below(entry.path);
+    if (entry.type == EntryType::HardLink) placed.target = below(entry.target);
+    under_.entry(placed);
+  }
+  void data(std::string_view bytes) override {
+    under_.data(bytes);
+    done_ += bytes.size();
+    progress_.advance(step_, done_, 0);
+  }
+  std::uint64_t bytes() const noexcept { return done_; }
+
+ private:
+  std::string below(const std::string& path) const { return path.empty() ? to_ : to_ + "/" + path; }
+
+  TreeSink& under_;
+  const std::string to_, step_;
+  Progress& progress_;
+  std::uint64_t done_ = 0;
+};
+
+std::string uuid_for(const SourceFacts& facts, std::size_t image, const std::string& to) {
+  // Two images of one layer, or of one input at two places, are two filesystems.
+  return uuid_of(Digest::of(facts.identity.str() + "\n" + std::to_string(image) + "\n" + to));
+}
+
+}  // namespace
+
+std::string host_platform() {
+  utsname name{};
+  ::uname(&name);
+  const std::string machine = name.machine;
+  if (machine == "x86_64") return "linux/amd64";
+  if (machine == "aarch64") return "linux/arm64";
+  if (machine == "i686" || machine == "i386") return "linux/386";
+  if (machine.starts_with("armv7")) return "linux/arm/v7";
+  return "linux/" + machine;
+}
+
+engine::StoredLayer import_layer(engine::LayerStore& store, Source& source, const ImportOptions& options,
+                                 Progress& progress) {
+  if (options.compression != "none" && options.compression != "lz4" && options.compression != "zstd")
+    throw usage_error("compression " + quote(options.compression) + " is unknown").hint("none, lz4 or zstd");
+  if (!options.tag.empty() && !valid_tag(options.tag)) throw usage_error(quote(options.tag) + " is no tag");
+  const std::string label = options.name.str() + (options.tag.empty() ? "" : ":" + options.tag);
+  const std::string step = "import " + label;
+  const auto started = std::chrono::steady_clock::now();
+  return attempt("cannot import " + label, [&] {
+    const std::string to = normal_path(options.to, options.limits);
+    const Mkfs mkfs = Mkfs::find();
+    if (fitness_of_mkfs(mkfs.version) == MkfsFitness::Old)
+      progress.warn("mkfs.erofs " + mkfs.version +
+                    " is older than 1.9.3: images may differ from those that newer ones make of the same input");
+    progress.begin(step);
+    SourceFacts facts = source.examine(
+        {.platform = options.platform, .collapse_limit = options.collapse_limit, .limits = options.limits}, progress);
+    for (const std::string& warning : facts.warnings) progress.warn(warning);
+
+    LayerManifest manifest{.name = options.name,
+                           .platform = facts.platform,
+                           .images = {},
+                           .config = std::move(facts.config),
+                           .provenance = std::move(facts.provenance),
+                           .implicit_parents = {}};
+    if (manifest.platform.empty()) manifest.platform = options.platform.empty() ? host_platform() : options.platform;
+    if (!to.empty()) manifest.provenance.options["to"] = "/" + to;
+    if (options.collapse_limit != SourceOptions{}.collapse_limit)
+      manifest.provenance.options["collapse_limit"] = std::to_string(options.collapse_limit);
+    manifest.provenance.mkfs = mkfs.version;
+
+    const std::unique_ptr<engine::BlobSession> session = store.begin_session();
+    std::set<std::string> implicit;
+    std::uint64_t bytes = 0;
+    for (std::size_t image = 0; image < facts.images; ++image) {
+      ErofsWriter writer(mkfs, *session, {.compression = options.compression, .uuid = uuid_for(facts, image, to)});
+      PlacedSink sink(writer, to, step, progress);
+      source.emit(image, sink);
+      manifest.images.push_back(writer.finish());
+      std::erase_if(implicit, [&](const std::string& path) { return writer.has_entry_for(path); });
+      implicit.insert(writer.implicit_directories().begin(), writer.implicit_directories().end());
+      bytes += sink.bytes();
+    }
+    manifest.implicit_parents.assign(implicit.begin(), implicit.end());
+    engine::StoredLayer stored = store.add(manifest, options.tag, engine::Trust::BuiltHere, *session, options.labels);
+    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - started);
+    progress.end(step, format_size(bytes) + " in " + format_duration(took));
+    return stored;
+  });
+}
+
+}  // namespace dsec::layers

@@ -1,0 +1,51 @@
+#include "layers/open_source.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <vector>
+
+#include "core/base/error.h"
+#include "layers/archive/tar_source.h"
+
+namespace dsec::layers {
+namespace {
+
+std::string located(const std::string& path, const OpenSourceOptions& options) {
+  return options.directory.empty() ? path : (options.directory / path).native();
+}
+
+std::unique_ptr<Source> open_tar(const std::string& rest, const OpenSourceOptions& options) {
+  return std::make_unique<TarSource>(rest == "-" ? rest : located(rest, options), options.spool);
+}
+
+struct Scheme {
+  std::string_view name, form;
+  std::unique_ptr<Source> (*open)(const std::string& rest, const OpenSourceOptions& options);
+};
+
+constexpr std::array kSchemes = {
+    Scheme{"tar", "tar:FILE|-", open_tar},
+};
+
+}  // namespace
+
+std::unique_ptr<Source> open_source(std::string_view text, const OpenSourceOptions& options) {
+  const std::size_t colon = text.find(':');
+  const std::string_view name = text.substr(0, colon);
+  std::string forms;
+  std::vector<std::string> names;
+  for (const Scheme& scheme : kSchemes) {
+    forms += (forms.empty() ? "" : ", ") + std::string(scheme.form);
+    names.emplace_back(scheme.name);
+    if (colon == std::string_view::npos || name != scheme.name) continue;
+    if (colon + 1 == text.size())
+      throw usage_error("source " + quote(text) + " names nothing: " + std::string(scheme.form));
+    return scheme.open(std::string(text.substr(colon + 1)), options);
+  }
+  Error error = usage_error("source " + quote(text) + " is of no known kind").hint("one of " + forms);
+  for (const std::string& near : nearest_names(name, names)) error.hint("did you mean " + near + ":?");
+  throw error;
+}
+
+}  // namespace dsec::layers
