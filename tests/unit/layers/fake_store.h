@@ -45,6 +45,8 @@ class FakeStore : public dsec::engine::LayerStore {
   std::vector<dsec::engine::StoredLayer> list() override { return layers_; }
   void tag(const dsec::Digest&, const dsec::LayerName&, const std::string&) override {}
   bool untag(const dsec::LayerName&, const std::string&) override { return false; }
+  void confirm(std::span<const dsec::Digest>) override {}
+  void register_lock(const std::filesystem::path&, std::span<const dsec::Digest>) override {}
   void mark_trusted(const dsec::Digest&) override {}
   std::filesystem::path blob_path(const dsec::Digest& blob) override { return directory_ / blob.hex(); }
   bool has_blob(const dsec::Digest& blob) override { return std::filesystem::exists(blob_path(blob)); }
