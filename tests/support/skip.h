@@ -10,3 +10,11 @@
     std::cout << "SKIP: " << Catch::getResultCapture().getCurrentTestName() << ": " << (reason) << '\n'; \
     return;                                                                                              \
   } while (false)
+
+/// Ends a test that is about another kind of host than this one, which another lane runs. That is no skip.
+#define BELONGS_TO_LANE(lane, reason)                                                                                  \
+  do {                                                                                                                 \
+    std::cout << "elsewhere: " << Catch::getResultCapture().getCurrentTestName() << ": " << (reason) << "; the lane '" \
+              << (lane) << "' runs it\n";                                                                              \
+    return;                                                                                                            \
+  } while (false)
