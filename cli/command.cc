@@ -63,7 +63,7 @@ Command* Command::child(const std::string& name) const {
 
 std::string Command::path() const { return parent_ ? parent_->path() + " " + name_ : name_; }
 
-Command& Command::add(Argument argument, Take take, int least) {
+Command& Command::add(Argument argument, Take take) {
   const std::string label = argument.positional ? argument.names : spellings(argument.names).back();
   CLI::Option* option =
       flags_->add_option(argument.names, [take = std::move(take), label](const std::vector<std::string>& values) {
@@ -72,9 +72,9 @@ Command& Command::add(Argument argument, Take take, int least) {
       });
   option->multi_option_policy(argument.repeats ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::TakeLast);
   if (argument.positional) {
-    option->expected(least, argument.repeats ? CLI::detail::expected_max_vector_size : 1);
+    option->expected(argument.least, argument.repeats ? CLI::detail::expected_max_vector_size : 1);
     option->allow_extra_args(argument.repeats);
-    argument.required = least > 0;
+    argument.required = argument.least > 0;
     option->required(argument.required);
   }
   arguments_.push_back(std::move(argument));
@@ -144,22 +144,20 @@ Command& Command::choice(const std::string& names, std::string& target, const st
 }
 
 Command& Command::positional(const std::string& name, std::string& target, const std::string& help) {
-  return add(
-      {.names = name, .value = name, .help = help, .choices = {}, .positional = true},
-      [&target](const std::string& text) { target = text; }, 1);
+  return add({.names = name, .value = name, .help = help, .choices = {}, .positional = true, .least = 1},
+             [&target](const std::string& text) { target = text; });
 }
 
 Command& Command::optional_positional(const std::string& name, std::string& target, const std::string& help) {
-  return add(
-      {.names = name, .value = name, .help = help, .choices = {}, .positional = true},
-      [&target](const std::string& text) { target = text; }, 0);
+  return add({.names = name, .value = name, .help = help, .choices = {}, .positional = true},
+             [&target](const std::string& text) { target = text; });
 }
 
 Command& Command::positionals(const std::string& name, std::vector<std::string>& target, const std::string& help,
                               int least) {
   return add(
-      {.names = name, .value = name, .help = help, .choices = {}, .positional = true, .repeats = true},
-      [&target](const std::string& text) { target.push_back(text); }, least);
+      {.names = name, .value = name, .help = help, .choices = {}, .positional = true, .repeats = true, .least = least},
+      [&target](const std::string& text) { target.push_back(text); });
 }
 
 Command& Command::takes_command(std::vector<std::string>& target) {
@@ -223,6 +221,15 @@ void Command::refuse_extras() const {
   throw std::move(error).hint(path() + " --help");
 }
 
+void Command::demand_positionals() const {
+  for (const Argument& argument : arguments_) {
+    if (!argument.positional || static_cast<int>(flags_->get_option(argument.names)->count()) >= argument.least)
+      continue;
+    const std::string count = argument.least > 1 ? "at least " + std::to_string(argument.least) + " " : "";
+    throw usage_error(quote(path()) + " needs " + count + argument.names).hint(path() + " --help");
+  }
+}
+
 bool Command::parse(const std::vector<std::string>& args) {
   std::vector<std::string> own = split_off_command(args);
   const auto fault = [&](const std::string& cause) { return usage_error(cause).hint(path() + " --help"); };
@@ -232,9 +239,8 @@ bool Command::parse(const std::vector<std::string>& args) {
   } catch (const CLI::ParseError& error) {
     if (flags_->get_option("--help")->count() > 0) return true;
     refuse_extras();
+    demand_positionals();
     for (const Argument& argument : arguments_) {
-      if (argument.positional && argument.required && flags_->get_option(argument.names)->count() == 0)
-        throw fault(quote(path()) + " needs " + argument.names);
       // CLI11 says "--memory: 1 required TEXT missing".
       const std::string label = spellings(argument.names).back();
       if (!argument.positional && std::string(error.what()).rfind(label + ":", 0) == 0)
@@ -244,6 +250,7 @@ bool Command::parse(const std::vector<std::string>& args) {
   }
   if (flags_->get_option("--help")->count() > 0) return true;
   refuse_extras();
+  demand_positionals();
   return false;
 }
 

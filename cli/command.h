@@ -23,6 +23,7 @@ struct Argument {
   std::string help;
   std::vector<std::string> choices;
   bool positional = false, repeats = false, required = false;
+  int least = 0;  ///< of a positional: how many must be given
 };
 
 /// One command or group while it is declared. The flags of a verb are parsed by CLI11, of which this class is the only
@@ -96,9 +97,10 @@ class Command {
 
  private:
   using Take = std::function<void(const std::string&)>;
-  Command& add(Argument argument, Take take, int least = 0);
+  Command& add(Argument argument, Take take);
   std::vector<std::string> split_off_command(const std::vector<std::string>& args) const;
   void refuse_extras() const;
+  void demand_positionals() const;
   std::string usage() const;
 
   Command* parent_;

@@ -19,6 +19,26 @@ void declare_commands(Command& root) {
   add_stop(root);
   add_rm(root);
   add_wait(root);
+
+  Command& layer = root.group("layer", "Layers of this host's store");
+  add_layer_ls(layer);
+  add_layer_inspect(layer);
+  add_layer_tag(layer);
+  add_layer_rm(layer);
+  add_layer_verify(layer);
+  add_layer_mount(layer);
+  add_layer_umount(layer);
+
+  Command& env = root.group("env", "Environments of a dsec.yaml");
+  add_env_schema(env);
+  add_env_lock(env);
+  add_env_check(env);
+  add_env_ls(env);
+  add_env_inspect(env);
+
+  add_gc(root);
+  Command& system = root.group("system", "This host's dsec");
+  add_system_df(system);
   add_completion(root);
   add_version(root);
 }

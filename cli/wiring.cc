@@ -28,6 +28,8 @@ registry::LocalStore& Wiring::store() {
   return *parts_->store;
 }
 
+engine::LayerStore& Wiring::layer_store() { return store(); }
+
 engine::LayerMounter& Wiring::mounter() {
   if (!parts_->mounter) parts_->mounter = layers::make_layer_mounter(home(), store());
   return *parts_->mounter;

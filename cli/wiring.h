@@ -23,6 +23,8 @@ class Wiring {
 
   const engine::Home& home();
   registry::LocalStore& store();
+  /// The same behind the port, for commands that call layers/.
+  engine::LayerStore& layer_store();
   engine::LayerMounter& mounter();
   engine::Runners runners();
   engine::LocalEngine& engine();

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "core/base/json.h"
+#include "core/engine/layer_store.h"
+
+namespace dsec::cli {
+
+/// The members of -o json for a layer of the store, stable; its manifest stands in them as it is.
+Json to_json(const engine::StoredLayer& layer);
+
+}  // namespace dsec::cli
