@@ -12,7 +12,7 @@ namespace dsec {
 struct LockedLayer {
   Digest digest;                              ///< of the manifest
   std::map<std::string, std::string> inputs;  ///< what identified its sources when it was built
-  std::string recipe;                         ///< digest of its entry in dsec.yaml and of what that stands on
+  std::string recipe;                         ///< digest of its entry in dsec.yaml; empty: made elsewhere
   bool operator==(const LockedLayer&) const = default;
 };
 

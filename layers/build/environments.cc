@@ -54,46 +54,78 @@ std::optional<Lock> read_lock(const Project& project) {
   return Lock::parse(read_file(path, kLargestLock), path.native());
 }
 
-std::string recipe_digest(const Project& project, const LayerRecipe& recipe) {
-  std::string text = recipe.digest().str();
-  const LayerRecipe* below = recipe.on ? project.layer(*recipe.on) : nullptr;
-  if (below) text += recipe_digest(project, *below);
-  return Digest::of(text).str();
+namespace {
+
+/// Collects what a project's names mean in a store, and which mean nothing.
+class Pinning {
+ public:
+  Pinning(const Project& project, LayerStore& store) : project_(project), store_(store) {}
+
+  std::optional<StoredLayer> find(const LayerRef& ref) {
+    const LayerRef actual = actual_ref(project_, ref);
+    std::optional<StoredLayer> layer = store_.find(actual);
+    if (!layer) missing_.insert(actual.str() + " is not in the store");
+    const LayerRecipe* recipe = project_.layer(ref);
+    const auto built_from = layer ? layer->labels.find(kRecipeLabel) : std::map<std::string, std::string>::iterator{};
+    if (layer && recipe && built_from != layer->labels.end() && built_from->second != recipe->digest().str()) {
+      missing_.insert(actual.str() + " was built from another entry of dsec.yaml");
+      layer.reset();
+    }
+    return layer;
+  }
+
+  void refuse_missing() const {
+    if (missing_.empty()) return;
+    Error error = usage_error(*missing_.rbegin());
+    for (auto text = std::next(missing_.rbegin()); text != missing_.rend(); ++text) error.context(*text);
+    throw std::move(error).hint("dsec build, or dsec pull for layers that are made elsewhere");
+  }
+
+ private:
+  const Project& project_;
+  LayerStore& store_;
+  std::set<std::string> missing_;
+};
+
+template <typename Entries>
+void keep_old(Entries& entries, const Entries& old, const std::string& key) {
+  if (const auto found = old.find(key); found != old.end()) entries.insert(*found);
 }
 
-Lock make_lock(const Project& project, LayerStore& store) {
+}  // namespace
+
+Lock make_lock(const Project& project, LayerStore& store, WhenMissing when, const std::optional<Lock>& old) {
   Lock lock;
   lock.args = project.args;
   lock.builder = kVersion;
   lock.kernel = kernel_release();
-  std::vector<std::string> missing;
-  const auto stored = [&](const LayerRef& ref) -> std::optional<StoredLayer> {
-    std::optional<StoredLayer> layer = store.find(actual_ref(project, ref));
-    if (!layer) missing.push_back(actual_ref(project, ref).str());
-    return layer;
-  };
+  Pinning pinning(project, store);
   for (const LayerRecipe& recipe : project.layers) {
-    const std::optional<StoredLayer> layer = stored(LayerRef::parse(recipe.ref()));
-    if (!layer) continue;
-    lock.layers.emplace(recipe.ref(),
-                        LockedLayer{layer->digest, layer->manifest.provenance.inputs, recipe_digest(project, recipe)});
-    lock.mkfs = layer->manifest.provenance.mkfs;
-    lock.platform = layer->manifest.platform;
+    if (const std::optional<StoredLayer> layer = pinning.find(LayerRef::parse(recipe.ref()))) {
+      lock.layers.emplace(recipe.ref(),
+                          LockedLayer{layer->digest, layer->manifest.provenance.inputs, recipe.digest().str()});
+      lock.mkfs = layer->manifest.provenance.mkfs;
+      lock.platform = layer->manifest.platform;
+    } else if (old) {
+      keep_old(lock.layers, old->layers, recipe.ref());
+    }
   }
   for (const EnvironmentSpec& spec : project.environments) {
+    std::vector<Digest> stack;
     for (const LayerRef& ref : spec.layers()) {
-      const std::optional<StoredLayer> layer = stored(ref);
+      const std::optional<StoredLayer> layer = pinning.find(ref);
       if (!layer) continue;
-      lock.environments[spec.name].push_back(layer->digest);
-      // A layer that the project does not make is pinned as well, so that the environment's names can be told from the
-      // lock.
+      stack.push_back(layer->digest);
+      // A layer that the project does not make is pinned as well, so that its name can be told from the lock.
       if (!project.layer(ref))
         lock.layers.try_emplace(ref.str(), LockedLayer{layer->digest, layer->manifest.provenance.inputs, ""});
     }
+    if (stack.size() == spec.layers().size())
+      lock.environments.emplace(spec.name, std::move(stack));
+    else if (old)
+      keep_old(lock.environments, old->environments, spec.name);
   }
-  std::sort(missing.begin(), missing.end());
-  missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
-  if (!missing.empty()) throw_missing(missing);
+  if (when == WhenMissing::Refuse) pinning.refuse_missing();
   return lock;
 }
 
@@ -176,9 +208,8 @@ std::vector<EnvironmentFinding> check_environments(const Project& project, const
       const auto pinned = lock->layers.find(recipe.ref());
       if (pinned == lock->layers.end())
         findings.push_back({Kind::Changed, recipe.ref(), "it is not in dsec.lock"});
-      else if (pinned->second.recipe != recipe_digest(project, recipe))
-        findings.push_back(
-            {Kind::Changed, recipe.ref(), "its entry in dsec.yaml, or one below it, is not the one that was locked"});
+      else if (pinned->second.recipe != recipe.digest().str())
+        findings.push_back({Kind::Changed, recipe.ref(), "its entry in dsec.yaml is not the one that was locked"});
     }
     for (const auto& [ref, layer] : lock->layers) {
       const std::optional<StoredLayer> now = store.find(LayerRef::parse(ref));

@@ -18,13 +18,12 @@ std::filesystem::path lock_path(const Project& project);
 /// Empty when there is none.
 std::optional<Lock> read_lock(const Project& project);
 
-/// The digest that pins a layer's entry and everything that it stands on; the lock compares it to find what changed in
-/// dsec.yaml.
-std::string recipe_digest(const Project& project, const LayerRecipe& recipe);
-
+/// What is pinned when a layer that the lock should name is not in the store.
+enum class WhenMissing { Refuse, KeepOld };
 /// Pins every layer of the project and of its environments to what the store has under their names now; throws Error
 /// naming all that are missing.
-Lock make_lock(const Project& project, engine::LayerStore& store);
+Lock make_lock(const Project& project, engine::LayerStore& store, WhenMissing when = WhenMissing::Refuse,
+               const std::optional<Lock>& old = std::nullopt);
 /// Writes it and lets the store keep what it names.
 void write_lock(const Project& project, const Lock& lock, engine::LayerStore& store);
 

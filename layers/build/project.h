@@ -50,6 +50,9 @@ std::string brief(const Step& step);
 /// The canonical form that a step's cache key is made of.
 Json to_json(const Step& step);
 
+/// The label of a built layer in the store that holds LayerRecipe::digest() of the entry it was built from.
+inline constexpr const char* kRecipeLabel = "dsec.recipe";
+
 /// An entry of `layers`.
 struct LayerRecipe {
   LayerName name;

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/progress.h"
+#include "core/engine/local_engine.h"
+#include "core/model/lock.h"
+#include "layers/build/project.h"
+
+namespace dsec::layers {
+
+struct BuildOptions {
+  std::vector<std::string> targets;  ///< layers ("kind/name[:tag]") or environments; empty: everything
+  bool no_cache = false;             ///< make every step and layer again
+  bool offline = false;              ///< refuse sources and steps that need a network
+  bool locked = false;               ///< refuse a result that dsec.lock does not pin
+  std::size_t jobs = 2;              ///< layers built at the same time
+  /// Called with the sandbox in which a step failed, before it is removed.
+  std::function<void(engine::Engine& engine, const std::string& id, const ExecSpec& failed)> on_failure;
+};
+
+struct BuildOutcome {
+  enum class Kind { Built, Cached };
+  std::string ref;
+  engine::StoredLayer layer;
+  Kind kind = Kind::Built;
+  std::size_t steps = 0, cached_steps = 0;
+  std::chrono::milliseconds duration{};
+};
+
+/// What a build needs from the rest of dsec. Nothing of the engine is touched unless a `run` step has to run.
+struct BuildPorts {
+  engine::LayerStore& store;
+  std::function<engine::LocalEngine&()> engine;
+  std::filesystem::path cache;  ///< cache/build of the home
+  Progress& progress;
+};
+
+/// Makes what `options.targets` name, and what that stands on, in the order of their dependencies; layers that do not
+/// depend on each other at the same time. A layer whose sources and recipe did not change is taken from the cache.
+/// Throws Error for the first failure, after layers under way have ended.
+std::vector<BuildOutcome> build(const Project& project, const BuildOptions& options, const BuildPorts& ports);
+
+}  // namespace dsec::layers

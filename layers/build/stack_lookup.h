@@ -1,0 +1,44 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/engine/layer_store.h"
+#include "layers/erofs_read/erofs_image.h"
+#include "layers/source.h"
+
+namespace dsec::layers {
+
+/// The images of a layer, opened for reading, bottom to top.
+std::vector<ErofsImage> open_images(const engine::StoredLayer& layer, engine::LayerStore& store);
+
+/// Answers what an overlay of layers would show, without mounting anything.
+class StackLookup {
+ public:
+  StackLookup(std::span<const engine::StoredLayer> bottom_to_top, engine::LayerStore& store);
+  /// Whether the composed tree has `path` (not following symlinks).
+  bool has(std::string_view path);
+
+ private:
+  std::vector<ErofsImage> images_;  // bottom to top
+};
+
+/// Passes a tree on, but for deletions that delete nothing: whiteouts and opaque marks over a path that the layers
+/// below do not have. overlayfs lists such whiteouts, and makes every new directory opaque, which would hide another
+/// layer's files there.
+class NeededDeletions final : public TreeSink {
+ public:
+  NeededDeletions(TreeSink& under, StackLookup& below) : under_(under), below_(below) {}
+  void entry(const Entry& entry) override;
+  void data(std::string_view bytes) override { under_.data(bytes); }
+
+ private:
+  TreeSink& under_;
+  StackLookup& below_;
+};
+
+bool is_whiteout(const Entry& entry);
+bool is_opaque(const Entry& entry);
+
+}  // namespace dsec::layers
