@@ -46,8 +46,7 @@ class LocalStore final : public engine::LayerStore {
   /// A tag is removed; a digest takes all tags of its layer away. Throws Error (Usage) like get().
   Removal remove(const LayerRef& ref);
 
-  /// The layers of a dsec.lock file are kept while the file exists. Replaces what was registered for `path`.
-  void register_lock(const std::filesystem::path& path, std::span<const Digest> layers);
+  void register_lock(const std::filesystem::path& path, std::span<const Digest> layers) override;
 
   /// Holds a blob that stays where it lies in a registry; its size there must be right. False when it is not there.
   bool hold_in_place(engine::BlobSession& session, const Blob& blob, const std::filesystem::path& path);

@@ -1,21 +1,15 @@
 #include "registry/store/verify.h"
 
 #include <catch2/catch.hpp>
-#include <fstream>
 
 #include "registry/gc/gc.h"
 #include "registry/store/disk_use.h"
-#include "tests/unit/registry/fixture.h"
+#include "tests/unit/registry/registry_fixture.h"
 
 namespace dsec::registry::test {
 namespace {
 
 using Catch::Matchers::Contains;
-
-void overwrite(const fs::path& file, const std::string& content) {
-  fs::permissions(file, fs::perms::owner_write, fs::perm_options::add);
-  std::ofstream(file, std::ios::trunc) << content;
-}
 
 VerifyResult verify(LocalStore& store, const std::vector<Digest>& layers = {}) {
   Progress quiet;

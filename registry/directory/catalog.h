@@ -1,0 +1,37 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/model/layer_manifest.h"
+#include "registry/directory/registry_root.h"
+
+namespace dsec::registry {
+
+/// The layers of a registry. Nothing it says is believed: a manifest is returned only when its bytes have its digest.
+
+/// What a reference names: a tag's target, or the layer of a digest or unique prefix. Empty when there is none. Throws
+/// Error (Usage) for a prefix of several layers, and for a tag whose file is damaged.
+std::optional<Digest> resolve(const RegistryRoot& root, const LayerRef& ref);
+
+/// Throws Error when it is missing, has other bytes, is too large or is not valid.
+LayerManifest read_manifest(const RegistryRoot& root, const Digest& layer);
+
+/// The digest in a tag's file; empty when there is no such tag. Throws Error when it holds something else.
+std::optional<Digest> read_tag(const RegistryRoot& root, const LayerName& name, const std::string& tag,
+                               RegistryRoot::Missing missing);
+
+struct CatalogTag {
+  LayerName name;
+  std::string tag;
+  std::string str() const { return name.str() + ":" + tag; }
+};
+/// All tags, sorted; files with names that no tag can have are left out.
+std::vector<CatalogTag> list_tags(const RegistryRoot& root);
+
+/// An error for a reference that resolve() did not find, with near names.
+Error not_in_registry(const RegistryRoot& root, const LayerRef& ref);
+
+}  // namespace dsec::registry

@@ -1,0 +1,301 @@
+#include "registry/directory/check.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/base/units.h"
+#include "core/engine/sandbox_id.h"
+#include "registry/directory/catalog.h"
+#include "registry/directory/file_copy.h"
+#include "registry/directory/layout.h"
+#include "registry/directory/publisher_lease.h"
+
+namespace dsec::registry {
+namespace {
+
+using Kind = RegistryProblem::Kind;
+using std::chrono::system_clock;
+
+constexpr std::array<std::string_view, 8> kKinds = {"missing",      "truncated",   "altered",          "unreferenced",
+                                                    "dangling-tag", "damaged-tag", "damaged-manifest", "leftover"};
+// A publisher makes its lease before anything else but this one temporary file.
+constexpr std::chrono::seconds kLeaseless{600};
+// Readers on 3FS may hold a file for so long after its last reference has gone.
+constexpr std::chrono::seconds kGrace{300};
+
+class Check {
+ public:
+  Check(const RegistryRoot& root, const CheckOptions& options, Progress& progress)
+      : root_(root), options_(options), progress_(progress) {}
+
+  CheckResult run() {
+    // In this order: what a publisher adds meanwhile refers only to what was there before it.
+    read_leases();
+    check_tags();
+    check_manifests();
+    check_blobs();
+    check_missing();
+    check_leases();
+    return std::move(result_);
+  }
+
+ private:
+  RegistryProblem& problem(Kind kind, const std::string& path, std::string what) {
+    return result_.problems.emplace_back(RegistryProblem{kind, path, std::move(what)});
+  }
+
+  void repair(RegistryProblem& found) {
+    if (!options_.repair) return;
+    root_.remove(found.path);
+    found.repaired = true;
+  }
+
+  void read_leases() {
+    live_.clear();
+    announced_.clear();
+    for (const FoundLease& lease : find_leases(root_)) {
+      if (!lease.live) continue;
+      live_.insert(lease.publisher);
+      announced_.insert(lease.blobs.begin(), lease.blobs.end());
+    }
+  }
+
+  bool younger_than(const std::string& path, std::chrono::seconds age) const {
+    const auto status = root_.look(path);
+    return status && system_clock::now() - system_clock::from_time_t(status->st_mtime) < age;
+  }
+
+  // A temporary file: somebody's work, or what a killed publisher left.
+  void check_temporary(const std::string& path) {
+    const std::string publisher = publisher_of(last_part(path));
+    if (live_.contains(publisher)) return;
+    const std::vector<FoundLease> leases = find_leases(root_);
+    const auto lease = std::find_if(leases.begin(), leases.end(),
+                                    [&](const FoundLease& found) { return found.publisher == publisher; });
+    if (lease == leases.end() ? younger_than(path, kLeaseless) : lease->live) return;
+    if (!root_.look(path)) return;  // finished meanwhile
+    repair(problem(Kind::Leftover, path, "is what a publisher left that was stopped"));
+  }
+
+  // The names in a directory that are no temporary files.
+  std::vector<std::string> names_in(const std::string& directory) {
+    std::vector<std::string> names;
+    try {
+      names = root_.list(directory);
+    } catch (const Error& error) {
+      problem(Kind::Altered, directory, error.message());
+    }
+    for (const std::string& name : names)
+      if (name.starts_with(".tmp-")) check_temporary(directory + "/" + name);
+    std::erase_if(names, [](const std::string& name) { return name.starts_with(".tmp-"); });
+    return names;
+  }
+
+  void stray(const std::string& path) { problem(Kind::Leftover, path, "is nothing that belongs into a registry"); }
+
+  void check_tags() {
+    names_in(".");
+    for (const std::string& kind_name : names_in(std::string(kTags))) {
+      const std::string top = std::string(kTags) + "/" + kind_name;
+      const auto kind = parse_layer_kind(kind_name);
+      if (!kind) {
+        stray(top);
+        continue;
+      }
+      for (const std::string& folder : names_in(top)) {
+        const auto name = name_of_folder(*kind, folder);
+        if (!name) {
+          stray(top + "/" + folder);
+          continue;
+        }
+        for (const std::string& tag : names_in(top + "/" + folder)) check_tag(*name, tag);
+      }
+    }
+  }
+
+  void check_tag(const LayerName& name, const std::string& tag) {
+    const std::string path = tag_name(name, tag);
+    if (!valid_tag(tag)) {
+      stray(path);
+      return;
+    }
+    ++result_.tags;
+    try {
+      const auto digest = read_tag(root_, name, tag, RegistryRoot::Missing::Possible);
+      if (!digest) return;  // removed since it was listed
+      if (!root_.open_file(manifest_name(*digest), RegistryRoot::Missing::Expected))
+        repair(problem(Kind::DanglingTag, path, "names " + digest->str() + ", which has no manifest"));
+    } catch (const Error& error) {
+      repair(problem(Kind::DamagedTag, path, error.message()));
+    }
+  }
+
+  void check_manifests() {
+    for (const std::string& shelf : names_in(std::string(kManifests))) {
+      const std::string directory = std::string(kManifests) + "/" + shelf;
+      for (const std::string& file : names_in(directory)) {
+        const auto digest = digest_of_manifest_file(file);
+        if (!digest || manifest_name(*digest) != directory + "/" + file) {
+          stray(directory + "/" + file);
+          continue;
+        }
+        ++result_.layers;
+        known_manifests_.insert(*digest);
+        try {
+          const LayerManifest manifest = read_manifest(root_, *digest);
+          for (const LayerImage& image : manifest.images)
+            for (const Blob& blob : image.blobs) referenced_.emplace(blob.digest, blob.size);
+        } catch (const Error& error) {
+          if (root_.look(manifest_name(*digest)))
+            repair(problem(Kind::DamagedManifest, manifest_name(*digest), error.message()));
+        }
+      }
+    }
+  }
+
+  void check_blobs() {
+    for (const std::string& shelf : names_in(std::string(kBlobs))) {
+      const std::string directory = std::string(kBlobs) + "/" + shelf;
+      for (const std::string& file : names_in(directory)) {
+        if (!Digest::valid_hex(file) || blob_name(Digest::parse(file)) != directory + "/" + file) {
+          stray(directory + "/" + file);
+          continue;
+        }
+        ++result_.blobs;
+        check_blob(Digest::parse(file));
+      }
+    }
+  }
+
+  void check_blob(const Digest& digest) {
+    const std::string path = blob_name(digest);
+    const auto status = root_.look(path);
+    if (!status) return;
+    present_.insert(digest);
+    if (!S_ISREG(status->st_mode)) {
+      repair(problem(Kind::Altered, path, "is no regular file"));
+      return;
+    }
+    const auto size = static_cast<std::uint64_t>(status->st_size);
+    const auto expected = referenced_.find(digest);
+    if (expected != referenced_.end() && expected->second != size) {
+      repair(problem(size < expected->second ? Kind::Truncated : Kind::Altered, path,
+                     "has " + std::to_string(size) + " bytes instead of " + std::to_string(expected->second)));
+      return;
+    }
+    if (options_.content && !has_right_bytes(digest, size)) return;
+    if (expected == referenced_.end()) check_unreferenced(digest, size);
+  }
+
+  bool has_right_bytes(const Digest& digest, std::uint64_t size) {
+    const std::string path = blob_name(digest), step = "check " + digest.brief();
+    progress_.begin(step);
+    std::string fault;
+    try {
+      const UniqueFd file = root_.open_file(path, RegistryRoot::Missing::Expected);
+      if (!file) return false;  // removed by another repair
+      const Digest found =
+          hash_exactly(file.get(), size, [&](std::uint64_t done) { progress_.advance(step, done, size); });
+      result_.bytes += size;
+      if (found != digest) fault = "has other bytes: " + found.str();
+    } catch (const Error& error) {
+      fault = error.message();
+    }
+    progress_.end(step, fault.empty() ? format_size(size) : "bad");
+    if (fault.empty()) return true;
+    repair(problem(Kind::Altered, path, fault));
+    return false;
+  }
+
+  void check_unreferenced(const Digest& digest, std::uint64_t size) {
+    const std::string path = blob_name(digest);
+    read_leases();
+    if (announced_.contains(digest) || is_referenced_now(digest)) return;
+    const bool young = younger_than(path, kGrace);
+    RegistryProblem& found = problem(Kind::Unreferenced, path,
+                                     "is named by no manifest and has " + format_size(size) +
+                                         (young ? "; repair keeps it for its first 5 minutes" : ""));
+    if (!options_.repair || young) return;
+    remove_unless_announced(found, digest);
+  }
+
+  // A publisher that has finished since the manifests were read has taken its lease away again.
+  bool is_referenced_now(const Digest& digest) {
+    for (const std::string& shelf : root_.list(std::string(kManifests)))
+      for (const std::string& file : root_.list(std::string(kManifests) + "/" + shelf)) {
+        const auto layer = digest_of_manifest_file(file);
+        if (!layer || !known_manifests_.insert(*layer).second) continue;
+        try {
+          const LayerManifest manifest = read_manifest(root_, *layer);
+          for (const LayerImage& image : manifest.images)
+            for (const Blob& blob : image.blobs) referenced_.emplace(blob.digest, blob.size);
+        } catch (const Error&) {
+          // Reported where manifests are checked.
+        }
+      }
+    return referenced_.contains(digest);
+  }
+
+  // A publisher announces a blob and then looks whether it is there. So it is set aside first, and put back when
+  // somebody has announced it: either we see the lease, or the publisher sees that the blob is gone and copies it.
+  void remove_unless_announced(RegistryProblem& found, const Digest& digest) {
+    const std::string aside = found.path.substr(0, found.path.rfind('/') + 1) + ".tmp-repair-" + engine::random_id(12);
+    if (!root_.rename(found.path, aside)) return;
+    read_leases();
+    if (announced_.contains(digest) || is_referenced_now(digest)) {
+      root_.rename(aside, found.path);
+      return;
+    }
+    root_.remove(aside);
+    found.repaired = true;
+  }
+
+  void check_missing() {
+    for (const auto& [digest, size] : referenced_) {
+      if (present_.contains(digest)) continue;
+      const std::string path = blob_name(digest);
+      try {
+        if (!root_.open_file(path, RegistryRoot::Missing::Expected))
+          problem(Kind::Missing, path, "is named by a manifest and should have " + std::to_string(size) + " bytes");
+      } catch (const Error& error) {
+        problem(Kind::Altered, path, error.message());
+      }
+    }
+  }
+
+  void check_leases() {
+    for (const std::string& file : names_in(std::string(kLeases))) {
+      const std::string path = std::string(kLeases) + "/" + file;
+      if (!file.ends_with(".json")) stray(path);
+    }
+    for (const FoundLease& lease : find_leases(root_))
+      if (!lease.live)
+        repair(problem(Kind::Leftover, std::string(kLeases) + "/" + lease.publisher + ".json",
+                       "is the lease of a publisher that was stopped"));
+  }
+
+  const RegistryRoot& root_;
+  const CheckOptions& options_;
+  Progress& progress_;
+  std::set<std::string> live_;
+  std::set<Digest> announced_, present_, known_manifests_;
+  std::map<Digest, std::uint64_t> referenced_;
+  CheckResult result_;
+};
+
+}  // namespace
+
+std::string_view to_string(RegistryProblem::Kind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
+
+CheckResult check_registry(const RegistryAddress& address, const CheckOptions& options, Progress& progress) {
+  const RegistryRoot root = RegistryRoot::open(address);
+  return attempt("cannot check registry " + address.shown(), [&] { return Check(root, options, progress).run(); });
+}
+
+}  // namespace dsec::registry

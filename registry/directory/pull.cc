@@ -1,0 +1,117 @@
+#include "registry/directory/pull.h"
+
+#include <sys/statvfs.h>
+
+#include <limits>
+#include <set>
+
+#include "core/base/error.h"
+#include "core/base/units.h"
+#include "registry/directory/catalog.h"
+#include "registry/directory/file_copy.h"
+#include "registry/directory/layout.h"
+
+namespace dsec::registry {
+namespace {
+
+class Pulling {
+ public:
+  Pulling(LocalStore& store, const RegistryRoot& root, std::string step, Progress& progress)
+      : store_(store), root_(root), step_(std::move(step)), progress_(progress), session_(store.begin_session()) {}
+
+  PullResult run(const Digest& digest, const LayerManifest& manifest, const LayerRef& ref) {
+    total_ = manifest.total_size();
+    progress_.begin(step_);
+    std::set<Digest> seen;
+    std::vector<Blob> missing;
+    for (const LayerImage& image : manifest.images)
+      for (const Blob& blob : image.blobs)
+        if (seen.insert(blob.digest).second && !find_blob(blob)) missing.push_back(blob);
+    check_space(missing);
+    for (const Blob& blob : missing) copy_blob(blob);
+    store_.add(manifest, "", engine::Trust::Foreign, *session_);
+    if (ref.tag) store_.tag(digest, *ref.name, *ref.tag);
+    progress_.end(step_, copied_ ? format_size(copied_) : "was there already");
+    return {store_.get(LayerRef::of(digest)), copied_, present_, in_place_};
+  }
+
+ private:
+  // True when nothing of the blob has to be copied.
+  bool find_blob(const Blob& blob) {
+    if (session_->hold(blob.digest)) {
+      present_ += blob.size;
+      return true;
+    }
+    if (blob.role != BlobRole::Data || !root_.address().in_place) return false;
+    // Opened like any other, so that a symlink or device of that name is refused.
+    const std::string name = blob_name(blob.digest);
+    if (!root_.open_file(name, RegistryRoot::Missing::Expected)) throw missing(blob);
+    if (!store_.hold_in_place(*session_, blob, root_.path(name)))
+      throw failure("blob " + blob.digest.brief() + " of the registry has not the " + std::to_string(blob.size) +
+                    " bytes that the manifest gives");
+    in_place_ += blob.size;
+    return true;
+  }
+
+  // A manifest may claim any size; a file with a hole may even have it.
+  void check_space(const std::vector<Blob>& blobs) const {
+    std::uint64_t needed = 0;
+    for (const Blob& blob : blobs) {
+      if (blob.size > std::numeric_limits<std::uint64_t>::max() - needed)
+        throw failure("the sizes of its blobs overflow");
+      needed += blob.size;
+    }
+    struct statvfs space;
+    if (::statvfs(store_.blob_root().c_str(), &space) != 0) throw system_error("statvfs of the store");
+    if (const std::uint64_t free = static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize; needed > free)
+      throw failure("it needs " + format_size(needed) + ", and the store has " + format_size(free) + " left")
+          .hint("dsec gc, or more space for " + quote(store_.home().root().native()));
+  }
+
+  void copy_blob(const Blob& blob) {
+    attempt("cannot copy blob " + blob.digest.brief(), [&] {
+      const UniqueFd source = root_.open_file(blob_name(blob.digest), RegistryRoot::Missing::Expected);
+      if (!source) throw missing(blob);
+      TempFile file = session_->new_file();
+      const std::uint64_t before = copied_;
+      const Digest found = copy_exactly(source.get(), file.fd(), blob.size, [&](std::uint64_t done) {
+        progress_.advance(step_, present_ + before + done, total_);
+      });
+      if (found != blob.digest)
+        throw failure("the registry's copy is damaged: its bytes have " + found.str())
+            .hint("dsec registry check, which finds all such files");
+      session_->adopt(std::move(file), blob.role, found);
+      copied_ += blob.size;
+    });
+  }
+
+  Error missing(const Blob& blob) const {
+    return failure("the registry does not have blob " + blob.digest.str())
+        .hint("publish the layer again from a host that has it");
+  }
+
+  LocalStore& store_;
+  const RegistryRoot& root_;
+  std::string step_;
+  Progress& progress_;
+  std::unique_ptr<engine::BlobSession> session_;
+  std::uint64_t total_ = 0;
+  std::uint64_t copied_ = 0, present_ = 0, in_place_ = 0;
+};
+
+}  // namespace
+
+PullResult pull(LocalStore& store, const LayerRef& ref, const RegistryAddress& address, Progress& progress) {
+  const RegistryRoot root = RegistryRoot::open(address);
+  const std::optional<Digest> digest = resolve(root, ref);
+  if (!digest) throw not_in_registry(root, ref);
+  return attempt("cannot pull " + ref.str() + " from " + address.shown(), [&] {
+    const LayerManifest manifest = read_manifest(root, *digest);
+    if (ref.name && manifest.name.kind != ref.name->kind)
+      throw failure("the registry answers with the " + std::string(to_string(manifest.name.kind)) + " layer " +
+                    quote(manifest.name.str()));
+    return Pulling(store, root, "pull " + ref.str(), progress).run(*digest, manifest, ref);
+  });
+}
+
+}  // namespace dsec::registry

@@ -1,0 +1,199 @@
+#include "registry/directory/registry_root.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/json.h"
+#include "registry/directory/layout.h"
+#include "registry/directory/new_file.h"
+#include "registry/directory/three_fs.h"
+
+namespace dsec::registry {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr int kSchema = 1;
+constexpr std::uint64_t kLargestMarker = 4096;
+// 3FS clients remember for 5 s that a name does not exist.
+constexpr std::chrono::milliseconds kNegativeLookup{6500}, kLookAgain{250};
+
+UniqueFd open_directory(int parent, const std::string& name) {
+  return UniqueFd(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+}
+
+std::vector<std::string> parts_of(const std::string& name) {
+  std::vector<std::string> parts;
+  for (const fs::path& part : fs::path(name)) parts.push_back(part.native());
+  return parts;
+}
+
+// Nothing but what another process that makes the registry may have put there.
+bool is_vacant(const fs::path& directory) {
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with(".tmp-") && name != "lost+found") return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string last_part(const std::string& name) { return name.substr(name.rfind('/') + 1); }
+
+void sync_directory_fd(int fd) {
+  if (::fsync(fd) != 0 && errno != EINVAL && errno != ENOSYS) throw system_error("fsync a directory");
+}
+
+RegistryRoot RegistryRoot::open(const RegistryAddress& address) {
+  return attempt("cannot use registry " + address.shown(), [&] {
+    if (address.kind == RegistryAddress::Kind::ThreeFs && !address.allow_any_fs) require_three_fs(address.root);
+    UniqueFd fd(::open(address.root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!fd) throw system_error("open " + quote(address.root.native()));
+    RegistryRoot root(address, std::move(fd));
+    root.check_marker();
+    return root;
+  });
+}
+
+RegistryRoot RegistryRoot::open_or_create(const RegistryAddress& address) {
+  attempt("cannot make registry " + address.shown(), [&] {
+    // Looked at before anything is made: a missing mount must not be taken for an empty registry.
+    if (address.kind == RegistryAddress::Kind::ThreeFs && !address.allow_any_fs) require_three_fs(address.root);
+    std::error_code missing;
+    if (fs::exists(fs::symlink_status(address.root / kMarker, missing))) return;
+    make_directories(address.root, 0777);
+    if (!is_vacant(address.root)) {
+      if (fs::exists(fs::symlink_status(address.root / kMarker, missing))) return;  // made meanwhile
+      throw usage_error("directory " + quote(address.root.native()) + " is not empty and holds no registry")
+          .hint("name an empty or a new directory");
+    }
+    const UniqueFd fd = dsec::open_file(address.root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    NewFile file(fd.get(), "marker");
+    write_all(file.fd(), canonical_json({{"type", "dsec-registry"}, {"schema", kSchema}}) + "\n");
+    file.name_once(std::string(kMarker));
+  });
+  return open(address);
+}
+
+void RegistryRoot::check_marker() const {
+  const auto text = read_file(std::string(kMarker), kLargestMarker, Missing::Expected);
+  if (!text)
+    throw usage_error("there is no " + std::string(kMarker) + " in " + quote(address_.root.native()))
+        .hint("dsec publish REF --to URL makes a registry of an empty directory");
+  const Json json = parse_json(*text, kMarker);
+  if (json_string(json, "type") != "dsec-registry") throw usage_error(std::string(kMarker) + " is of another type");
+  if (const std::uint64_t schema = json_u64(json, "schema"); schema != kSchema)
+    throw failure("it has format " + std::to_string(schema) + ", this dsec knows " + std::to_string(kSchema))
+        .hint("use a newer dsec");
+}
+
+UniqueFd RegistryRoot::parent_of(const std::string& name) const {
+  UniqueFd directory(::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
+  if (!directory) throw system_error("duplicate a descriptor");
+  std::vector<std::string> parts = parts_of(name);
+  parts.pop_back();
+  for (const std::string& part : parts) {
+    UniqueFd below = open_directory(directory.get(), part);
+    if (!below && errno == ENOENT) return UniqueFd();
+    if (!below) throw system_error("open " + quote(part) + " on the way to " + quote(path(name).native()));
+    directory = std::move(below);
+  }
+  return directory;
+}
+
+UniqueFd RegistryRoot::make_parent(const std::string& name) const {
+  UniqueFd directory(::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
+  if (!directory) throw system_error("duplicate a descriptor");
+  std::vector<std::string> parts = parts_of(name);
+  parts.pop_back();
+  for (const std::string& part : parts) {
+    UniqueFd below = open_directory(directory.get(), part);
+    if (!below && errno == ENOENT) {
+      if (::mkdirat(directory.get(), part.c_str(), 0777) != 0 && errno != EEXIST)
+        throw system_error("mkdir " + quote(part) + " on the way to " + quote(path(name).native()));
+      sync_directory_fd(directory.get());
+      below = open_directory(directory.get(), part);
+    }
+    if (!below) throw system_error("open " + quote(part) + " on the way to " + quote(path(name).native()));
+    directory = std::move(below);
+  }
+  return directory;
+}
+
+UniqueFd RegistryRoot::open_file(const std::string& name, Missing missing) const {
+  const bool wait = missing == Missing::Expected && address_.kind == RegistryAddress::Kind::ThreeFs;
+  const auto deadline = std::chrono::steady_clock::now() + kNegativeLookup;
+  for (;;) {
+    UniqueFd file;
+    if (const UniqueFd parent = parent_of(name)) {
+      // Without O_NONBLOCK a FIFO of that name would hold us up.
+      file = UniqueFd(
+          ::openat(parent.get(), last_part(name).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+      if (!file && errno != ENOENT) throw system_error("open " + quote(path(name).native()));
+    }
+    if (file) {
+      struct stat status;
+      if (::fstat(file.get(), &status) != 0) throw system_error("stat " + quote(path(name).native()));
+      if (!S_ISREG(status.st_mode)) throw failure(quote(path(name).native()) + " is no regular file");
+      return file;
+    }
+    if (!wait || std::chrono::steady_clock::now() >= deadline) return UniqueFd();
+    std::this_thread::sleep_for(kLookAgain);
+  }
+}
+
+std::optional<std::string> RegistryRoot::read_file(const std::string& name, std::uint64_t limit,
+                                                   Missing missing) const {
+  const UniqueFd file = open_file(name, missing);
+  if (!file) return std::nullopt;
+  return attempt("cannot read " + quote(path(name).native()), [&] { return read_all(file.get(), limit); });
+}
+
+std::optional<struct stat> RegistryRoot::look(const std::string& name) const {
+  const UniqueFd parent = parent_of(name);
+  struct stat status;
+  if (parent && ::fstatat(parent.get(), last_part(name).c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0) return status;
+  if (parent && errno != ENOENT) throw system_error("stat " + quote(path(name).native()));
+  return std::nullopt;
+}
+
+std::vector<std::string> RegistryRoot::list(const std::string& directory) const {
+  std::vector<std::string> names;
+  const UniqueFd parent = parent_of(directory);
+  if (!parent) return names;
+  UniqueFd fd = open_directory(parent.get(), last_part(directory));
+  if (!fd && errno == ENOENT) return names;
+  if (!fd) throw system_error("open " + quote(path(directory).native()));
+  DIR* const stream = ::fdopendir(fd.get());
+  if (!stream) throw system_error("list " + quote(path(directory).native()));
+  static_cast<void>(fd.release());
+  while (const dirent* entry = ::readdir(stream))
+    if (const std::string_view name = entry->d_name; name != "." && name != "..") names.emplace_back(name);
+  ::closedir(stream);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void RegistryRoot::remove(const std::string& name) const {
+  const UniqueFd parent = parent_of(name);
+  if (parent && ::unlinkat(parent.get(), last_part(name).c_str(), 0) != 0 && errno != ENOENT)
+    throw system_error("remove " + quote(path(name).native()));
+}
+
+bool RegistryRoot::rename(const std::string& from, const std::string& to) const {
+  const UniqueFd parent = parent_of(from);
+  if (!parent) return false;
+  if (::renameat(parent.get(), last_part(from).c_str(), parent.get(), last_part(to).c_str()) == 0) return true;
+  if (errno == ENOENT) return false;
+  throw system_error("rename " + quote(path(from).native()));
+}
+
+}  // namespace dsec::registry

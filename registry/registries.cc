@@ -1,0 +1,127 @@
+#include "registry/registries.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "registry/directory/catalog.h"
+#include "registry/directory/pull.h"
+#include "registry/directory/three_fs.h"
+
+namespace dsec::registry {
+namespace {
+
+const RegistryEntry* find_entry(const Config& config, const std::string& name) {
+  const auto found = std::find_if(config.registries.begin(), config.registries.end(),
+                                  [&](const RegistryEntry& entry) { return entry.name == name; });
+  return found == config.registries.end() ? nullptr : &*found;
+}
+
+Error unknown_registry(const Config& config, const std::string& name) {
+  Error error = usage_error("no registry " + quote(name) + " is configured");
+  std::vector<std::string> known;
+  for (const RegistryEntry& entry : config.registries) known.push_back(entry.name);
+  for (const std::string& near : nearest_names(name, known)) error.hint(near);
+  if (error.hints().empty()) error.hint("dsec registry add " + (name.empty() ? "NAME" : name) + " URL");
+  return error;
+}
+
+}  // namespace
+
+std::vector<RegistryStatus> list_registries(const Config& config) {
+  std::vector<RegistryStatus> registries;
+  for (const RegistryEntry& entry : config.registries) {
+    RegistryStatus status{entry, "directory", ""};
+    try {
+      const RegistryAddress address = RegistryAddress::of(entry);
+      if (address.kind == RegistryAddress::Kind::ThreeFs) status.kind = "3fs";
+      RegistryRoot::open(address);
+    } catch (const Error& error) {
+      status.problem = std::string(error.chain().back());
+    }
+    registries.push_back(std::move(status));
+  }
+  return registries;
+}
+
+void add_registry(const Config& config, const RegistryEntry& entry) {
+  const RegistryAddress address = RegistryAddress::of(entry);
+  if (const RegistryEntry* present = find_entry(config, entry.name)) {
+    if (*present == entry) return;
+    throw usage_error("registry " + quote(entry.name) + " is configured already, as " + present->url)
+        .hint("dsec registry rm " + entry.name + ", or another name");
+  }
+  if (address.kind == RegistryAddress::Kind::ThreeFs && !address.allow_any_fs) require_three_fs(address.root);
+  add_registry_entry(entry);
+}
+
+void remove_registry(const Config& config, const std::string& name) {
+  if (!find_entry(config, name)) throw unknown_registry(config, name);
+  if (!remove_registry_entry(name))
+    throw usage_error("registry " + quote(name) + " is configured for the whole system, not by you")
+        .hint("edit /etc/dsec/config.yaml as root");
+}
+
+RegistryAddress find_registry(const Config& config, const std::string& name_or_url) {
+  if (const RegistryEntry* entry = find_entry(config, name_or_url)) return RegistryAddress::of(*entry);
+  if (name_or_url.find('/') == std::string::npos && name_or_url.find(':') == std::string::npos)
+    throw unknown_registry(config, name_or_url);
+  RegistryAddress address = RegistryAddress::parse(name_or_url);
+  // A configured registry keeps its settings when its URL is given.
+  for (const RegistryEntry& entry : config.registries)
+    if (const RegistryAddress known = RegistryAddress::of(entry); known.url() == address.url()) return known;
+  return address;
+}
+
+std::vector<RegistryTag> registry_tags(const RegistryAddress& address, const std::optional<LayerName>& name) {
+  const RegistryRoot root = RegistryRoot::open(address);
+  std::vector<RegistryTag> tags;
+  for (const CatalogTag& tag : list_tags(root)) {
+    if (name && tag.name != *name) continue;
+    const auto digest = read_tag(root, tag.name, tag.tag, RegistryRoot::Missing::Possible);
+    if (!digest) continue;
+    RegistryTag row{tag.str(), *digest, 0, ""};
+    try {
+      const LayerManifest manifest = read_manifest(root, *digest);
+      row.bytes = manifest.total_size();
+      row.platform = manifest.platform;
+    } catch (const Error&) {
+      // Listed all the same: `dsec registry check` tells what is wrong with it.
+    }
+    tags.push_back(std::move(row));
+  }
+  return tags;
+}
+
+std::vector<engine::StoredLayer> ensure_local(LocalStore& store, std::span<const LayerRef> refs,
+                                              std::span<const RegistryAddress> registries, Progress& progress) {
+  std::vector<engine::StoredLayer> layers;
+  for (const LayerRef& ref : refs) {
+    auto found = store.find(ref);
+    for (std::size_t i = 0; !found && i < registries.size(); ++i) {
+      // One registry that is away does not keep a layer from coming from another; one that has it and fails does.
+      bool has_it = false;
+      try {
+        has_it = resolve(RegistryRoot::open(registries[i]), ref).has_value();
+      } catch (const Error& error) {
+        if (error.kind() == ErrorKind::Usage && ref.digest_prefix) throw;
+        progress.warn(error.message());
+      }
+      if (has_it) found = pull(store, ref, registries[i], progress).layer;
+    }
+    if (found) {
+      layers.push_back(std::move(*found));
+      continue;
+    }
+    std::string asked;
+    for (const RegistryAddress& address : registries) asked += (asked.empty() ? "" : ", ") + address.shown();
+    try {
+      layers.push_back(store.get(ref));
+    } catch (Error& error) {
+      if (!asked.empty()) error.context("layer " + quote(ref.str()) + " is not in registry " + asked + " either");
+      throw;
+    }
+  }
+  return layers;
+}
+
+}  // namespace dsec::registry
