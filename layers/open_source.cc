@@ -7,6 +7,8 @@
 
 #include "core/base/error.h"
 #include "layers/archive/tar_source.h"
+#include "layers/dir/dir_source.h"
+#include "layers/git/git_source.h"
 
 namespace dsec::layers {
 namespace {
@@ -19,6 +21,16 @@ std::unique_ptr<Source> open_tar(const std::string& rest, const OpenSourceOption
   return std::make_unique<TarSource>(rest == "-" ? rest : located(rest, options), options.spool);
 }
 
+std::unique_ptr<Source> open_dir(const std::string& rest, const OpenSourceOptions& options) {
+  return open_dir_source(DirRequest::parse(rest, options.directory));
+}
+
+std::unique_ptr<Source> open_git(const std::string& rest, const OpenSourceOptions& options) {
+  GitRequest request = GitRequest::parse(rest, options.directory);
+  request.scratch = options.spool;
+  return open_git_source(std::move(request));
+}
+
 struct Scheme {
   std::string_view name, form;
   std::unique_ptr<Source> (*open)(const std::string& rest, const OpenSourceOptions& options);
@@ -26,6 +38,8 @@ struct Scheme {
 
 constexpr std::array kSchemes = {
     Scheme{"tar", "tar:FILE|-", open_tar},
+    Scheme{"dir", "dir:PATH", open_dir},
+    Scheme{"git", "git:PATH|URL@REV", open_git},
 };
 
 }  // namespace

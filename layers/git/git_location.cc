@@ -23,20 +23,20 @@ std::size_t revision_may_begin(std::string_view text) {
 }
 
 // Splits "PATH@REV". Both may hold an '@' themselves, so the longest PATH that is there decides.
-void split_path(std::string_view text, GitRequest& request) {
+void split_path(std::string_view text, const fs::path& base, GitRequest& request) {
   std::error_code ignored;
-  request.location = text;
   for (auto at = text.size(); at != std::string_view::npos;
        at = at ? text.rfind('@', at - 1) : std::string_view::npos) {
-    if (!fs::exists(fs::path(text.substr(0, at)), ignored)) continue;
-    request.location = text.substr(0, at);
+    const fs::path place = base / local_path(text.substr(0, at));
+    if (at == 0 || !fs::exists(place, ignored)) continue;
+    request.location = place;
     if (at < text.size()) request.revision = text.substr(at + 1);
     return;
   }
-  if (const auto at = text.rfind('@'); at != std::string_view::npos) {  // for the message that it is not there
-    request.location = text.substr(0, at);
-    request.revision = text.substr(at + 1);
-  }
+  // It is not there, as the message will say.
+  const auto at = text.rfind('@');
+  request.location = text.empty() || at == 0 ? fs::path() : base / local_path(text.substr(0, at));
+  if (at != std::string_view::npos) request.revision = text.substr(at + 1);
 }
 
 void split_url(std::string_view text, GitRequest& request) {
@@ -72,7 +72,7 @@ std::string_view to_string(GitHistory history) {
   return "";
 }
 
-GitRequest GitRequest::parse(std::string_view text) {
+GitRequest GitRequest::parse(std::string_view text, const fs::path& base) {
   GitRequest request;
   // Options stand behind the last '?', and only when they look like ours: a path or a URL may hold a '?' as well.
   if (const auto mark = text.rfind('?');
@@ -83,7 +83,7 @@ GitRequest GitRequest::parse(std::string_view text) {
   if (is_remote(text)) {
     split_url(text, request);
   } else {
-    split_path(text, request);
+    split_path(text, base, request);
   }
   if (request.location.empty())
     throw usage_error("the source git: names no repository").hint("git:PATH@REV or git:URL@REV");

@@ -126,7 +126,7 @@ void GitSource::open(Progress& progress) {
     place = clone_->path() / "clone";
     fetch_repository(request_.location, request_.revision, request_.history == GitHistory::Full, place, progress);
   } else {
-    place = local_path(request_.location);
+    place = local_path(request_.location);  // a caller may give a file: URL as well
   }
   files_ = RepositoryFiles::read(place);
   objects_ = std::make_unique<GitObjects>(files_, request_.scratch);

@@ -27,7 +27,8 @@ struct GitRequest {
   std::filesystem::path scratch;  ///< where clones and packs are made for a while; empty: the system's temporary folder
 
   /// "URL|PATH[@REV][?history=none|past|full]", man/dsec-sources.7.md. Throws Error (Usage).
-  static GitRequest parse(std::string_view text);
+  /// A relative PATH begins at `base`; empty: the current directory.
+  static GitRequest parse(std::string_view text, const std::filesystem::path& base = {});
 };
 
 /// The files of a commit, owned by 0:0, modes 0644 and 0755, all with the time of the commit. No program is run: not of
