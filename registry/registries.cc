@@ -77,15 +77,15 @@ std::vector<RegistryTag> registry_tags(const RegistryAddress& address, const std
   std::vector<RegistryTag> tags;
   for (const CatalogTag& tag : list_tags(root)) {
     if (name && tag.name != *name) continue;
-    const auto digest = read_tag(root, tag.name, tag.tag, RegistryRoot::Missing::Possible);
-    if (!digest) continue;
-    RegistryTag row{tag.str(), *digest, 0, ""};
+    RegistryTag row{tag.str(), {}, 0, "", ""};
     try {
-      const LayerManifest manifest = read_manifest(root, *digest);
+      row.digest = read_tag(root, tag.name, tag.tag, RegistryRoot::Missing::Possible);
+      if (!row.digest) continue;  // removed since it was listed
+      const LayerManifest manifest = read_manifest(root, *row.digest);
       row.bytes = manifest.total_size();
       row.platform = manifest.platform;
-    } catch (const Error&) {
-      // Listed all the same: `dsec registry check` tells what is wrong with it.
+    } catch (const Error& error) {
+      row.problem = error.message();
     }
     tags.push_back(std::move(row));
   }

@@ -17,7 +17,7 @@ PullResult pull_ref(LocalStore& store, const std::string& ref, const RegistryAdd
 }
 
 void overwrite(const fs::path& file, const std::string& content) {
-  fs::permissions(file, fs::perms::owner_write, fs::perm_options::add);
+  if (fs::exists(file)) fs::permissions(file, fs::perms::owner_write, fs::perm_options::add);
   std::ofstream(file, std::ios::trunc) << content;
 }
 
