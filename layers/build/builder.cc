@@ -1,0 +1,354 @@
+#include "layers/build/builder.h"
+
+#include <algorithm>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+#include "core/base/units.h"
+#include "core/engine/compose_spec.h"
+#include "layers/build/copy_source.h"
+#include "layers/build/environments.h"
+#include "layers/build/merge_source.h"
+#include "layers/build/run_step.h"
+#include "layers/build/schedule.h"
+#include "layers/build/stack_lookup.h"
+#include "layers/build/step_cache.h"
+#include "layers/dir/scrub.h"
+#include "layers/import.h"
+#include "layers/open_source.h"
+
+namespace dsec::layers {
+namespace fs = std::filesystem;
+namespace {
+
+using engine::StoredLayer;
+using std::chrono::steady_clock;
+
+/// A source whose examination is over, so that whoever makes the layer does not repeat it.
+class Examined final : public Source {
+ public:
+  Examined(Source& under, SourceFacts facts) : under_(under), facts_(std::move(facts)) {}
+  SourceFacts examine(const SourceOptions&, Progress&) override { return facts_; }
+  void emit(std::size_t image, TreeSink& sink) override { under_.emit(image, sink); }
+
+ private:
+  Source& under_;
+  SourceFacts facts_;
+};
+
+/// A step's image is told apart from a layer that a person would use.
+constexpr const char* kStepLabel = "dsec.step";
+
+bool remote_source(std::string_view from) {
+  const bool git_host =
+      from.starts_with("git:") && from.find("://") != std::string_view::npos && !from.starts_with("git:file://");
+  return git_host || from.starts_with("docker:") || from.starts_with("debootstrap:");
+}
+
+std::string git_source(const GitStep& step) { return "git:" + step.url + "@" + step.rev + "?history=" + step.history; }
+
+std::string source_of(const LayerRecipe& recipe) {
+  return recipe.from + (recipe.history.empty() ? "" : "?history=" + recipe.history);
+}
+
+std::string place_of(const LayerRecipe& recipe) {
+  if (!recipe.to.empty()) return recipe.to;
+  return recipe.from.starts_with("git:") ? "/workspace" : "/";
+}
+
+/// Makes the layer of one recipe.
+class LayerBuild {
+ public:
+  LayerBuild(const Project& project, const LayerRecipe& recipe, const BuildOptions& options, const BuildPorts& ports,
+             const std::optional<Lock>& lock)
+      : project_(project),
+        recipe_(recipe),
+        options_(options),
+        ports_(ports),
+        lock_(lock),
+        cache_(ports.cache, ports.store) {}
+
+  BuildOutcome run() {
+    const auto started = steady_clock::now();
+    BuildOutcome outcome = attempt("cannot build " + recipe_.ref(), [&] {
+      const LockedLayer* locked = locked_entry();
+      if (locked)
+        if (std::optional<StoredLayer> stored = ports_.store.find(LayerRef::of(locked->digest)))
+          return finish(*std::move(stored), BuildOutcome::Kind::Cached);
+      BuildOutcome made = recipe_.from.empty() ? from_steps() : from_source();
+      if (locked && made.layer.digest != locked->digest)
+        throw failure("it would be " + made.layer.digest.brief() + ", dsec.lock has " + locked->digest.brief())
+            .hint("dsec pull the locked layer, or dsec build without --locked to lock what is built now");
+      return made;
+    });
+    outcome.duration = std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - started);
+    return outcome;
+  }
+
+ private:
+  const LockedLayer* locked_entry() const {
+    if (!options_.locked) return nullptr;
+    const auto found = lock_->layers.find(recipe_.ref());
+    if (found == lock_->layers.end())
+      throw usage_error("dsec.lock does not have it").hint("dsec build without --locked");
+    if (found->second.recipe != recipe_.digest().str())
+      throw usage_error("its entry in dsec.yaml is not the one that was locked").hint("dsec build without --locked");
+    return &found->second;
+  }
+
+  /// Tags the layer, unless --locked finds another than the lock has.
+  BuildOutcome finish(StoredLayer layer, BuildOutcome::Kind kind) {
+    const LockedLayer* locked = locked_entry();
+    if (!locked || locked->digest == layer.digest) {
+      const std::unique_ptr<engine::BlobSession> session = ports_.store.begin_session();
+      std::map<std::string, std::string> labels = recipe_.labels;
+      labels[kRecipeLabel] = recipe_.digest().str();
+      for (const LayerImage& image : layer.manifest.images)
+        for (const Blob& blob : image.blobs) session->hold(blob.digest);
+      layer = ports_.store.add(layer.manifest, recipe_.tag, engine::Trust::BuiltHere, *session, labels);
+    }
+    return {recipe_.ref(), std::move(layer), kind, recipe_.steps.size(), 0, {}};
+  }
+
+  void refuse_network(bool needed, const std::string& what) const {
+    if (options_.offline && needed) throw usage_error(what + " needs a network").hint("dsec build without --offline");
+  }
+
+  std::unique_ptr<Source> open(const std::string& text) const {
+    refuse_network(remote_source(text), "source " + quote(text));
+    return open_source(text, {.directory = project_.directory, .spool = ports_.cache});
+  }
+
+  SourceFacts examine(Source& source) const { return source.examine({.platform = recipe_.platform}, ports_.progress); }
+
+  StoredLayer import(Source& source, SourceFacts facts, const std::string& to, bool step) const {
+    Examined examined(source, std::move(facts));
+    ImportOptions options{.name = recipe_.name, .tag = "", .to = to, .platform = recipe_.platform};
+    if (step) options.labels[kStepLabel] = recipe_.ref();
+    if (!step && !recipe_.compress.empty()) options.compression = recipe_.compress;
+    return import_layer(ports_.store, examined, options, ports_.progress);
+  }
+
+  BuildOutcome from_source() {
+    const std::unique_ptr<Source> source = open(source_of(recipe_));
+    SourceFacts facts = examine(*source);
+    const Digest key = Digest::of("source\n" + recipe_.digest().str() + "\n" + facts.identity.str());
+    if (!options_.no_cache)
+      if (std::optional<StoredLayer> cached = cache_.find(key))
+        return finish(*std::move(cached), BuildOutcome::Kind::Cached);
+    const StoredLayer made = import(*source, std::move(facts), place_of(recipe_), false);
+    cache_.put(key, made);
+    return finish(made, BuildOutcome::Kind::Built);
+  }
+
+  // ---- layers made by steps ----
+
+  /// What a step takes in, known before anything is made.
+  struct Input {
+    std::unique_ptr<Source> source;
+    std::string to;
+    SourceFacts facts;
+  };
+
+  std::vector<std::optional<Input>> inputs_of_steps() const {
+    std::vector<std::optional<Input>> inputs(recipe_.steps.size());
+    for (std::size_t i = 0; i < recipe_.steps.size(); ++i) {
+      attempt(step_name(i), [&] {
+        if (const auto* copy = std::get_if<CopyStep>(&recipe_.steps[i])) {
+          CopyPlan plan = plan_copy(project_.directory, *copy);
+          inputs[i] = Input{std::move(plan.source), std::move(plan.to), {}};
+        } else if (const auto* git = std::get_if<GitStep>(&recipe_.steps[i])) {
+          inputs[i] = Input{open(git_source(*git)), git->to, {}};
+        } else if (const auto* run = std::get_if<RunStep>(&recipe_.steps[i])) {
+          refuse_network(run->network == NetworkMode::Host, "the step");
+        }
+        if (inputs[i]) inputs[i]->facts = examine(*inputs[i]->source);
+      });
+    }
+    return inputs;
+  }
+
+  std::string step_name(std::size_t i) const {
+    return "step " + std::to_string(i + 1) + "/" + std::to_string(recipe_.steps.size()) + " (" +
+           brief(recipe_.steps[i]) + ")";
+  }
+
+  /// The layers that `on` stands on, and itself, bottom to top.
+  std::vector<StoredLayer> stack_below() const {
+    std::vector<StoredLayer> stack;
+    if (!recipe_.on) return stack;
+    const LayerRecipe* made_here = project_.layer(*recipe_.on);
+    std::optional<LayerRef> next = made_here ? LayerRef::parse(made_here->ref()) : *recipe_.on;
+    while (next) {
+      stack.push_back(ports_.store.get(*next));
+      const std::optional<Digest>& built_on = stack.back().manifest.provenance.built_on;
+      next = built_on ? std::optional(LayerRef::of(*built_on)) : std::nullopt;
+    }
+    std::reverse(stack.begin(), stack.end());
+    return stack;
+  }
+
+  BuildOutcome from_steps() {
+    std::vector<std::optional<Input>> inputs = inputs_of_steps();
+    // What the layer is made from, apart from what it stands on: a new base alone builds nothing again.
+    std::string own = "steps\n" + recipe_.digest().str();
+    for (const std::optional<Input>& input : inputs) own += "\n" + (input ? input->facts.identity.str() : "");
+    const Digest own_key = Digest::of(own);
+    if (!options_.no_cache)
+      if (std::optional<StoredLayer> cached = cache_.find(own_key))
+        return finish(*std::move(cached), BuildOutcome::Kind::Cached);
+
+    const std::vector<StoredLayer> below = stack_below();
+    std::vector<StoredLayer> made;
+    BuildOutcome outcome{recipe_.ref(),
+                         StoredLayer{own_key, LayerManifest{recipe_.name, {}, {}, {}, {}, {}}, {}, {}, {}}};
+    ImageConfig settings;
+    StackLookup lookup(below, ports_.store);
+    Digest key = below.empty() ? Digest::of("") : below.back().digest;
+    SourceFacts facts;
+    facts.provenance.source = "build";
+    if (!below.empty()) facts.provenance.built_on = below.back().digest;
+    for (std::size_t i = 0; i < recipe_.steps.size(); ++i) {
+      const std::string name = step_name(i);
+      apply_settings(recipe_.steps[i], settings);
+      key = step_key(key, i, inputs[i], settings);
+      facts.provenance.steps.push_back(Digest::of(canonical_json(to_json(recipe_.steps[i]))));
+      if (inputs[i])
+        for (const auto& [input, value] : inputs[i]->facts.provenance.inputs)
+          facts.provenance.inputs["step" + std::to_string(i + 1) + "." + input] = value;
+      if (!makes_files(recipe_.steps[i])) continue;
+      const std::string label = recipe_.ref() + " " + name;
+      ports_.progress.begin(label);
+      std::optional<StoredLayer> layer = options_.no_cache ? std::nullopt : cache_.find(key);
+      if (layer) {
+        ++outcome.cached_steps;
+        ports_.progress.end(label, "cached");
+      } else {
+        const auto started = steady_clock::now();
+        layer = attempt(name, [&] { return make_step(i, inputs[i], below, made, settings, key); });
+        cache_.put(key, *layer);
+        const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - started);
+        ports_.progress.end(label, format_size(layer->manifest.total_size()) + " in " + format_duration(took));
+      }
+      made.push_back(*std::move(layer));
+    }
+    facts.config = settings;
+    facts.identity = key;
+    facts.platform = below.empty() ? "" : below.front().manifest.platform;
+    const std::unique_ptr<Source> merged = make_merge_source(made, ports_.store, lookup, facts);
+    const StoredLayer layer = import(*merged, examine(*merged), "/", false);
+    cache_.put(own_key, layer);
+    const std::size_t cached = outcome.cached_steps;
+    outcome = finish(layer, BuildOutcome::Kind::Built);
+    outcome.cached_steps = cached;
+    return outcome;
+  }
+
+  static bool makes_files(const Step& step) {
+    return std::holds_alternative<RunStep>(step) || std::holds_alternative<CopyStep>(step) ||
+           std::holds_alternative<GitStep>(step);
+  }
+
+  static void apply_settings(const Step& step, ImageConfig& settings) {
+    if (const auto* env = std::get_if<EnvStep>(&step))
+      for (const auto& [name, value] : env->values) engine::set_variable(settings.env, name + "=" + value);
+    if (const auto* workdir = std::get_if<WorkdirStep>(&step)) settings.workdir = workdir->path;
+    if (const auto* user = std::get_if<UserStep>(&step)) settings.user = user->user;
+  }
+
+  Digest step_key(const Digest& parent, std::size_t i, const std::optional<Input>& input,
+                  const ImageConfig& settings) const {
+    Json json = {{"parent", parent.str()},
+                 {"step", to_json(recipe_.steps[i])},
+                 {"input", input ? input->facts.identity.str() : ""}};
+    if (std::holds_alternative<RunStep>(recipe_.steps[i])) {
+      json["settings"] = to_json(settings);
+      json["scrub"] = Scrub::standard(recipe_.scrub, recipe_.keep).text();
+    }
+    return Digest::of(canonical_json(json));
+  }
+
+  StoredLayer make_step(std::size_t i, std::optional<Input>& input, const std::vector<StoredLayer>& below,
+                        const std::vector<StoredLayer>& made, const ImageConfig& settings, const Digest& key) const {
+    if (input) return import(*input->source, input->facts, input->to, true);
+    std::vector<StoredLayer> stack = below;
+    stack.insert(stack.end(), made.begin(), made.end());
+    RunRequest request{.recipe = recipe_,
+                       .number = i + 1,
+                       .step = std::get<RunStep>(recipe_.steps[i]),
+                       .stack = stack,
+                       .settings = settings,
+                       .key = key};
+    // Steps that came before are below this one too: what it deletes of theirs must stay deleted until all are merged.
+    StackLookup with_steps(stack, ports_.store);
+    return run_step(request, with_steps, options_, ports_,
+                    [&](Source& source, SourceFacts facts) { return import(source, std::move(facts), "/", true); });
+  }
+
+  const Project& project_;
+  const LayerRecipe& recipe_;
+  const BuildOptions& options_;
+  const BuildPorts& ports_;
+  const std::optional<Lock>& lock_;
+  StepCache cache_;
+};
+
+/// Indexes of the recipes that the targets need, in the order of the file.
+std::vector<std::size_t> wanted_recipes(const Project& project, const std::vector<std::string>& targets) {
+  std::set<std::size_t> wanted;
+  const auto want = [&](const LayerRef& first) {
+    for (const LayerRecipe* recipe = project.layer(first); recipe;
+         recipe = recipe->on ? project.layer(*recipe->on) : nullptr)
+      wanted.insert(static_cast<std::size_t>(recipe - project.layers.data()));
+  };
+  if (targets.empty())
+    for (std::size_t i = 0; i < project.layers.size(); ++i) wanted.insert(i);
+  for (const std::string& target : targets) {
+    if (const EnvironmentSpec* spec = project.environment(target)) {
+      for (const LayerRef& ref : spec->layers()) want(ref);
+      continue;
+    }
+    const bool is_ref = target.find('/') != std::string::npos;
+    if (is_ref && project.layer(LayerRef::parse(target))) {
+      want(LayerRef::parse(target));
+      continue;
+    }
+    std::vector<std::string> names;
+    for (const LayerRecipe& recipe : project.layers) names.push_back(recipe.name.str());
+    for (const EnvironmentSpec& spec : project.environments) names.push_back(spec.name);
+    Error error = usage_error(quote(project.file.native()) + " has no layer or environment " + quote(target));
+    for (const std::string& near : nearest_names(target, names)) error.hint("did you mean " + near);
+    throw error;
+  }
+  return {wanted.begin(), wanted.end()};
+}
+
+}  // namespace
+
+std::vector<BuildOutcome> build(const Project& project, const BuildOptions& options, const BuildPorts& ports) {
+  const std::vector<std::size_t> wanted = wanted_recipes(project, options.targets);
+  const std::optional<Lock> lock = read_lock(project);
+  if (options.locked && !lock)
+    throw usage_error("there is no " + quote(lock_path(project).native()) + " to hold the build to")
+        .hint("dsec build without --locked");
+  std::vector<std::vector<std::size_t>> after(wanted.size());
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const LayerRecipe& recipe = project.layers[wanted[i]];
+    const LayerRecipe* below = recipe.on ? project.layer(*recipe.on) : nullptr;
+    for (std::size_t j = 0; below && j < wanted.size(); ++j)
+      if (&project.layers[wanted[j]] == below) after[i].push_back(j);
+  }
+  std::vector<std::optional<BuildOutcome>> outcomes(wanted.size());
+  run_in_order(wanted.size(), after, options.jobs, [&](std::size_t i) {
+    outcomes[i] = LayerBuild(project, project.layers[wanted[i]], options, ports, lock).run();
+  });
+  if (!options.locked) write_lock(project, make_lock(project, ports.store, WhenMissing::KeepOld, lock), ports.store);
+  std::vector<BuildOutcome> result;
+  for (std::optional<BuildOutcome>& outcome : outcomes) result.push_back(*std::move(outcome));
+  return result;
+}
+
+}  // namespace dsec::layers
