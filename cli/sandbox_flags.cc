@@ -115,7 +115,14 @@ namespace {
 engine::SandboxRequest request_of_layers(const SandboxFlags& flags) {
   engine::SandboxRequest request;
   const auto add = [&](const std::string& ref) { request.layers.push_back(LayerRef::parse(ref)); };
-  for (const auto& ref : flags.what) add(ref);
+  for (const auto& ref : flags.what) {
+    try {
+      add(ref);
+    } catch (Error& error) {
+      if (&ref != &flags.what.front()) error.hint("the command in the sandbox goes after --");
+      throw;
+    }
+  }
   if (!flags.base.empty()) add(flags.base);
   if (!flags.workspace.empty()) add(flags.workspace);
   for (const auto& ref : flags.toolkits) add(ref);
