@@ -1,0 +1,37 @@
+#include "runners/container/composed_tree.h"
+
+#include <fcntl.h>
+
+#include "core/base/error.h"
+#include "core/base/mount.h"
+#include "runners/isolation/writable_layer.h"
+
+namespace dsec::runners {
+namespace {
+
+std::vector<int> descriptors(const engine::LayerStack& stack) {
+  std::vector<int> result;
+  for (const UniqueFd& lower : stack.lowers) result.push_back(lower.get());
+  return result;
+}
+
+}  // namespace
+
+UniqueFd compose_tree(const std::filesystem::path& sandbox, const engine::LayerStack& stack) {
+  const UniqueFd writable = open_writable_layer(sandbox, std::nullopt, LayerUse::Run);
+  const std::vector<int> lowers = descriptors(stack);
+  return make_overlay(
+      {.lowers = lowers, .writable = writable.get(), .attributes = MountFlags::kNoDev | MountFlags::kNoSuid});
+}
+
+UniqueFd compose_lowers(const engine::LayerStack& stack) {
+  const std::vector<int> lowers = descriptors(stack);
+  // overlayfs wants two lowers when nothing is to be written.
+  UniqueFd mount = lowers.size() == 1
+                       ? UniqueFd(::openat(lowers[0], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC))
+                       : make_overlay({.lowers = lowers, .attributes = MountFlags::kReadOnly | MountFlags::kNoDev});
+  if (!mount) throw system_error("open the lowest layer");
+  return mount;
+}
+
+}  // namespace dsec::runners
