@@ -181,8 +181,7 @@ LayerManifest LayerManifest::parse(std::string_view text, std::string_view origi
                            {},
                            {}};
     const auto found = json.find("images");
-    if (found == json.end() || !found->is_array() || found->empty())
-      throw usage_error("'images' is no list of images");
+    if (found == json.end() || !found->is_array() || found->empty()) throw usage_error("'images' is no list of images");
     for (const Json& image : *found) manifest.images.push_back(image_from_json(image));
     manifest.config = image_config_from_json(json.value("config", Json::object()));
     manifest.provenance = provenance_from_json(json.value("provenance", Json::object()));
