@@ -1,0 +1,298 @@
+#include <asm/ioctls.h>
+#include <asm/termios.h>
+#include <linux/eventpoll.h>
+#include <linux/net.h>
+#include <linux/uio.h>
+
+#include "runners/guest/keeper.h"
+#include "runners/guest/sockets.h"
+#include "runners/guest/sys.h"
+
+namespace dsec::guest {
+namespace {
+
+// Beyond this a command waits for its slow reader; below it the reader has enough to be busy.
+constexpr size_t kBacklog = 256u << 10;
+constexpr size_t kInputBacklog = 64u << 10;
+
+void update_events(Client& client) {
+  uint32_t events = 0;
+  if (!client.command || client.command->pending_input.size < kInputBacklog) events |= EPOLLIN;
+  if (client.out.size) events |= EPOLLOUT;
+  watch(client.source, events | EPOLLRDHUP);
+}
+
+void drop(Client& client) {
+  if (client.dead) return;
+  client.dead = true;
+  unwatch(client.source);
+  close_fd(client.source.fd);
+  if (Command* const command = client.command) {
+    client.command = nullptr;
+    // A terminal can be attached again; a pipe without its writer is at its end.
+    if (client.owns_input && !command->tty) end_input(*command);
+  }
+  note_activity();
+}
+
+void attach(Client& client, const Text& id) {
+  Command* command = keeper.commands;
+  while (command && (strlen(command->id) != id.size || memcmp(command->id, id.data, id.size) != 0)) {
+    command = command->next;
+  }
+  if (!command || command->reported) {
+    Failure failure = {};
+    failure.set("find command", id.data, -ENOENT);
+    send_failure(client, failure);
+    return;
+  }
+  // The reader takes what is kept from the files themselves, up to these sizes; all after that comes as it is written.
+  const Spool& spool = command->spool;
+  Buffer text = {};
+  wire::Writer<Buffer> writer(text);
+  writer.str(command->id, strlen(command->id)).u64(spool.dropped(0)).u64(spool.dropped(1));
+  int fds[wire::kSpoolFiles];
+  uint64_t sizes[wire::kSpoolFiles];
+  uint32_t count = 0;
+  const auto add = [&](int fd, uint64_t size) {
+    if (fd < 0) return;
+    fds[count] = fd;
+    sizes[count++] = size;
+  };
+  add(spool.head_fd, spool.head_size);
+  for (unsigned stream = 0; stream < 2; ++stream) {
+    const unsigned young = spool.streams[stream].half;
+    add(spool.tail_fds[stream][young ^ 1], spool.streams[stream].half_used[young ^ 1]);
+    add(spool.tail_fds[stream][young], spool.streams[stream].half_used[young]);
+  }
+  writer.u32(count);
+  for (uint32_t i = 0; i < count; ++i) writer.u64(sizes[i]);
+  const wire::FrameHeader header = {static_cast<uint32_t>(text.size), wire::Type::Attached, 0};
+  const bool sent = send_with_descriptors(client.source.fd, header, text.data, text.size, fds, count);
+  text.clear();
+  if (!sent) return drop(client);
+  client.command = command;
+  client.owns_input = command->tty;
+  update_events(client);
+}
+
+void list(Client& client) {
+  for (const Command* command = keeper.commands; command; command = command->next) {
+    if (command->reported) continue;
+    Buffer text = {};
+    wire::Writer<Buffer> writer(text);
+    writer.str(command->id, strlen(command->id)).u32(command->running).u32(command->argv.count);
+    for (uint32_t i = 0; i < command->argv.count; ++i) {
+      writer.str(command->argv.items[i], strlen(command->argv.items[i]));
+    }
+    send(client, wire::Type::Command, text.data, text.size);
+    text.clear();
+  }
+  send(client, wire::Type::Done, nullptr, 0);
+}
+
+void resize(Command& command, uint16_t rows, uint16_t columns) {
+  if (!command.tty || command.output.fd < 0) return;
+  const winsize size = {rows, columns, 0, 0};
+  sys(__NR_ioctl, command.output.fd, TIOCSWINSZ, &size);
+}
+
+void stop(Client& client, uint64_t grace_ms) {
+  client.waits_for_end = true;
+  if (keeper.ending || keeper.stop_us) return;
+  int target = 0;
+  for (const Command* command = keeper.commands; command; command = command->next) {
+    if (command->main && command->running) target = command->pid;
+  }
+  if (grace_ms == 0 || (!target && !keeper.running_count && !keeper.lingering_count)) {
+    begin_end("stopped", "it was stopped");
+    return;
+  }
+  keeper.stop_us = monotonic_us() + grace_ms * 1000;
+  // Without a main command PID 1 hands it to everybody.
+  sys(__NR_kill, target ? target : keeper.init_pid, keeper.config.stop_signal);
+}
+
+// False when the frame makes no sense.
+bool handle(Client& client, wire::Type type, const char* data, size_t size) {
+  wire::Reader reader(data, size);
+  Command* const command = client.command;
+  switch (type) {
+    case wire::Type::Exec: {
+      Buffer frame = {};
+      frame.append(data, size);
+      client.command = nullptr;
+      start_command(client, frame);
+      return true;
+    }
+    case wire::Type::Attach: {
+      const Text id = reader.str();
+      if (reader.ok()) attach(client, id);
+      return reader.ok();
+    }
+    case wire::Type::Stdin:
+      if (command && client.owns_input) feed(*command, data, size);
+      return true;
+    case wire::Type::StdinEof:
+      if (command && client.owns_input) end_input(*command);
+      return true;
+    case wire::Type::Resize: {
+      const uint16_t rows = reader.u16(), columns = reader.u16();
+      if (reader.ok() && command) resize(*command, rows, columns);
+      return reader.ok();
+    }
+    case wire::Type::Signal: {
+      const uint32_t signal = reader.u32();
+      // The group exists once the command has left our own session, which its exec implies.
+      if (reader.ok() && command && command->running && command->pid && !command->entry) {
+        sys(__NR_kill, -command->pid, signal);
+      }
+      return reader.ok() && signal < 65;
+    }
+    case wire::Type::Stop: {
+      const uint64_t grace = reader.u64();
+      if (reader.ok()) stop(client, grace);
+      return reader.ok();
+    }
+    case wire::Type::List:
+      list(client);
+      return true;
+    case wire::Type::Wait:
+      client.waits_for_end = true;
+      return true;
+    default:
+      return false;
+  }
+}
+
+void read_frames(Client& client) {
+  // Frames are taken one by one and only while the command's input has room, so a fast writer waits in its own socket.
+  while (!client.dead && client.in.size >= sizeof(wire::FrameHeader)) {
+    wire::FrameHeader header;
+    memcpy(&header, client.in.data, sizeof header);
+    if (header.length > wire::kMaxFrame) return drop(client);
+    if (client.in.size < sizeof header + header.length) return;
+    if (!handle(client, header.type, client.in.data + sizeof header, header.length)) return drop(client);
+    if (client.dead) return;
+    client.in.consume(sizeof header + header.length);
+  }
+}
+
+void receive(Client& client) {
+  char chunk[8192];
+  wire::FrameHeader header = {};
+  if (client.in.size >= sizeof header) memcpy(&header, client.in.data, sizeof header);
+  const long got = sys(__NR_read, client.source.fd, chunk, sizeof chunk);
+  if (got == -EAGAIN || got == -EINTR) return;
+  if (got <= 0) return drop(client);
+  client.in.append(chunk, static_cast<size_t>(got));
+  read_frames(client);
+}
+
+void flush(Client& client) {
+  while (client.out.size) {
+    const long sent = send_some(client.source.fd, client.out.data, client.out.size);
+    if (sent == -EAGAIN) break;
+    if (sent <= 0) return drop(client);
+    client.out.consume(static_cast<size_t>(sent));
+  }
+}
+
+}  // namespace
+
+void accept_client() {
+  const long fd = sys(__NR_accept4, keeper.listener.fd, nullptr, nullptr, O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return;
+  // The socket is 0600 in a directory that is 0700; this also holds where somebody has changed that.
+  if (!peer_is_allowed(static_cast<int>(fd))) {
+    close_fd(static_cast<int>(fd));
+    return;
+  }
+  add_client(static_cast<int>(fd));
+}
+
+Client* add_client(int fd) {
+  Client* const client = make<Client>();
+  client->source = {SourceKind::Client, fd, 0, client};
+  client->next = keeper.clients;
+  keeper.clients = client;
+  update_events(*client);
+  return client;
+}
+
+void on_client(Client& client, uint32_t events) {
+  if (!client.dead && events & EPOLLOUT) flush(client);
+  if (!client.dead && events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) receive(client);
+  if (!client.dead) update_events(client);
+}
+
+void send(Client& client, wire::Type type, const void* a, size_t a_size, const void* b, size_t b_size) {
+  if (client.dead) return;
+  const wire::FrameHeader header = {static_cast<uint32_t>(a_size + b_size), type, 0};
+  const size_t total = sizeof header + a_size + b_size;
+  size_t sent = 0;
+  const iovec parts[] = {{const_cast<wire::FrameHeader*>(&header), sizeof header},
+                         {const_cast<void*>(a), a_size},
+                         {const_cast<void*>(b), b_size}};
+  if (!client.out.size) {
+    const long result = send_parts(client.source.fd, parts, 3);
+    if (result < 0 && result != -EAGAIN) return drop(client);
+    if (result > 0) sent = static_cast<size_t>(result);
+  }
+  if (sent == total) return;
+  for (const iovec& part : parts) {
+    if (sent >= part.iov_len) {
+      sent -= part.iov_len;
+      continue;
+    }
+    client.out.append(static_cast<const char*>(part.iov_base) + sent, part.iov_len - sent);
+    sent = 0;
+  }
+  update_events(client);
+}
+
+void send_failure(Client& client, const Failure& failure) {
+  Buffer text = {};
+  wire::Writer<Buffer> writer(text);
+  const char* const object = failure.object ? failure.object : "";
+  writer.u32(static_cast<uint32_t>(failure.error)).str(failure.step, strlen(failure.step)).str(object, strlen(object));
+  send(client, wire::Type::Failed, text.data, text.size);
+  text.clear();
+}
+
+void send_result(Client& client, const Command& command) {
+  const Result& result = command.result;
+  Buffer text = {};
+  wire::Writer<Buffer> writer(text);
+  const char* const step = result.failure.step ? result.failure.step : "";
+  const char* const object = result.failure.object ? result.failure.object : "";
+  writer.u32(static_cast<uint32_t>(result.cause)).u32(result.exit_code).u32(result.signal).u64(result.duration_us);
+  writer.u64(command.spool.streams[0].written).u64(command.spool.streams[1].written);
+  writer.u64(command.spool.dropped(0)).u64(command.spool.dropped(1));
+  writer.u32(static_cast<uint32_t>(result.failure.error)).str(step, strlen(step)).str(object, strlen(object));
+  send(client, wire::Type::Exited, text.data, text.size);
+  text.clear();
+}
+
+bool has_backlog(const Command& command) {
+  for (const Client* client = keeper.clients; client; client = client->next) {
+    if (client->command == &command && client->out.size > kBacklog) return true;
+  }
+  return false;
+}
+
+void sweep_clients() {
+  for (Client** at = &keeper.clients; *at;) {
+    Client* const client = *at;
+    if (!client->dead) {
+      at = &client->next;
+      continue;
+    }
+    *at = client->next;
+    client->in.clear();
+    client->out.clear();
+    destroy(client);
+  }
+}
+
+}  // namespace dsec::guest

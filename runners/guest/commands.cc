@@ -1,0 +1,576 @@
+#include <asm/signal.h>
+#include <asm/ioctls.h>
+#include <asm/termios.h>
+#include <linux/eventpoll.h>
+
+#include "runners/guest/keeper.h"
+#include "runners/guest/sys.h"
+
+namespace dsec::guest {
+namespace {
+
+constexpr size_t kChunk = 64u << 10;
+char chunk[kChunk];
+
+void write_number(char* to, uint32_t number) {
+  char digits[12];
+  unsigned count = 0;
+  do digits[count++] = static_cast<char>('0' + number % 10);
+  while (number /= 10);
+  while (count) *to++ = digits[--count];
+  *to = '\0';
+}
+
+bool same_name(const char* entry, const char* name, size_t size) {
+  return memcmp(entry, name, size) == 0 && entry[size] == '=';
+}
+
+// Length up to '='; 0 when there is none.
+size_t name_length(const char* entry) {
+  const char* at = entry;
+  while (*at && *at != '=') ++at;
+  return *at ? static_cast<size_t>(at - entry) : 0;
+}
+
+const char* value_of(const Strings& env, const char* name) {
+  const size_t size = strlen(name);
+  for (uint32_t i = 0; i < env.count; ++i) {
+    if (name_length(env.items[i]) == size && same_name(env.items[i], name, size)) return env.items[i] + size + 1;
+  }
+  return nullptr;
+}
+
+// The sandbox's environment, overlaid by the command's, and the defaults that neither gives.
+void merge_env(Command& command, const Strings& own, const User& user) {
+  const Strings& base = keeper.config.env;
+  Strings& env = command.env;
+  const size_t room = size_t{base.count} + own.count + 4;
+  env.items = static_cast<char**>(allocate(room * sizeof(char*)));
+  const auto put = [&](char* entry) {
+    const size_t size = name_length(entry);
+    if (!size) return;
+    for (uint32_t i = 0; i < env.count; ++i) {
+      if (same_name(env.items[i], entry, size)) {
+        env.items[i] = entry;
+        return;
+      }
+    }
+    env.items[env.count++] = entry;
+  };
+  for (uint32_t i = 0; i < base.count; ++i) put(base.items[i]);
+  for (uint32_t i = 0; i < own.count; ++i) put(own.items[i]);
+  if (!value_of(env, "PATH")) {
+    static char path[] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    put(path);
+  }
+  if (command.tty && !value_of(env, "TERM")) {
+    static char term[] = "TERM=xterm";
+    put(term);
+  }
+  if (!value_of(env, "HOME")) {
+    command.env_text.append("HOME=");
+    command.env_text.append(user.home, strlen(user.home) + 1);
+    put(command.env_text.data);
+  }
+  env.items[env.count] = nullptr;
+  // So that clear() gives back what was allocated.
+  command.env_text.reserve(command.env_text.size + 1);
+  env.count = static_cast<uint32_t>(room - 1);
+}
+
+int make_pipe(int* read_end, int* write_end) {
+  int ends[2];
+  const long made = sys(__NR_pipe2, ends, O_CLOEXEC);
+  if (made < 0) return static_cast<int>(made);
+  *read_end = ends[0];
+  *write_end = ends[1];
+  return 0;
+}
+
+void set_nonblocking(int fd) {
+  const long flags = sys(__NR_fcntl, fd, F_GETFL, 0);
+  sys(__NR_fcntl, fd, F_SETFL, flags | O_NONBLOCK);
+}
+
+// So that /dev/stdout and the like can be opened inside, where our own id does not exist.
+void give(int fd, const User& user, uint32_t gid) {
+  sys(__NR_fchown, fd, keeper.config.outside(user.uid), keeper.config.outside(gid));
+}
+
+// The command's ends of its streams, in `entry`; ours in `command`. 0 or a negative errno.
+long open_streams(Command& command, Entry& entry, uint16_t rows, uint16_t columns) {
+  const User& user = entry.user;
+  if (command.tty) {
+    const long master = open_in_root(keeper.config.root_fd, "/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_NONBLOCK);
+    if (master < 0) return master;
+    command.output.fd = static_cast<int>(master);
+    const int unlocked = 0;
+    long done = sys(__NR_ioctl, master, TIOCSPTLCK, &unlocked);
+    if (done < 0) return done;
+    const winsize size = {rows, columns, 0, 0};
+    sys(__NR_ioctl, master, TIOCSWINSZ, &size);
+    done = sys(__NR_ioctl, master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (done < 0) return done;
+    entry.input = entry.output = entry.error = static_cast<int>(done);
+    constexpr uint32_t kTtyGroup = 5;
+    give(entry.input, user, kTtyGroup);
+    const long copy = sys(__NR_fcntl, master, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0) return copy;
+    command.input.fd = static_cast<int>(copy);
+    return 0;
+  }
+  long done = make_pipe(&command.output.fd, &entry.output);
+  if (done == 0) done = make_pipe(&command.error.fd, &entry.error);
+  if (done < 0) return done;
+  give(entry.output, user, user.gid);
+  give(entry.error, user, user.gid);
+  set_nonblocking(command.output.fd);
+  set_nonblocking(command.error.fd);
+  if (command.has_stdin) {
+    done = make_pipe(&entry.input, &command.input.fd);
+    if (done < 0) return done;
+    give(entry.input, user, user.gid);
+    set_nonblocking(command.input.fd);
+    return 0;
+  }
+  done = open_in_root(keeper.config.root_fd, "/dev/null", O_RDONLY);
+  if (done >= 0) entry.input = static_cast<int>(done);
+  return done < 0 ? done : 0;
+}
+
+void close_child_ends(Entry& entry) {
+  if (entry.input >= 0) close_fd(entry.input);
+  if (entry.output >= 0 && entry.output != entry.input) close_fd(entry.output);
+  if (entry.error >= 0 && entry.error != entry.output) close_fd(entry.error);
+  entry.input = entry.output = entry.error = -1;
+}
+
+void put_back(Entry* entry) {
+  if (!keeper.spare_entry) {
+    keeper.spare_entry = entry;
+  } else {
+    destroy(entry);
+  }
+}
+
+Entry* take_entry() {
+  Entry* const entry = keeper.spare_entry ? keeper.spare_entry : make<Entry>();
+  keeper.spare_entry = nullptr;
+  // Not the stacks: clearing them would touch pages that most commands never need.
+  memset(static_cast<void*>(entry), 0, offsetof(Entry, helper_stack));
+  return entry;
+}
+
+void close_source(Source& source) {
+  if (source.fd < 0) return;
+  unwatch(source);
+  close_fd(source.fd);
+  source.fd = -1;
+}
+
+bool refused_by_sandbox(const Failure& failure) {
+  // What the caller asked for cannot be run; everything else is ours.
+  static constexpr const char* kSteps[] = {"execute", "enter the working directory", "find user", "find the group of",
+                                           "become user"};
+  for (const char* step : kSteps) {
+    if (strlen(step) == strlen(failure.step) && memcmp(step, failure.step, strlen(step)) == 0) return true;
+  }
+  return false;
+}
+
+// Its cgroup goes when it is empty; what the command left running may stay in it.
+void leave_cgroup(Command& command) {
+  if (command.cgroup < 0) return;
+  close_fd(command.cgroup);
+  command.cgroup = -1;
+  char name[16] = "x";
+  write_number(name + 1, command.number);
+  if (sys(__NR_unlinkat, keeper.config.cgroup_fd, name, 0x200 /* AT_REMOVEDIR */) == 0) return;
+  if (keeper.lingering_count == keeper.lingering_room) {
+    const uint32_t bigger = keeper.lingering_room ? keeper.lingering_room * 2 : 16;
+    uint32_t* const moved = static_cast<uint32_t*>(allocate(bigger * sizeof(uint32_t)));
+    memcpy(moved, keeper.lingering, keeper.lingering_count * sizeof(uint32_t));
+    release(keeper.lingering, keeper.lingering_room * sizeof(uint32_t));
+    keeper.lingering = moved;
+    keeper.lingering_room = bigger;
+  }
+  keeper.lingering[keeper.lingering_count++] = command.number;
+}
+
+void append_record(Buffer& text, const Command& command) {
+  text.append("{");
+  append_text_json(text, "exec_id", command.id, strlen(command.id));
+  text.append(",\"argv\":[");
+  for (uint32_t i = 0; i < command.argv.count; ++i) {
+    text.append(i ? ",\"" : "\"");
+    text.append_json(command.argv.items[i], strlen(command.argv.items[i]));
+    text.append("\"");
+  }
+  text.append("]");
+  if (command.reported) append_result_json(text, command);
+  text.append("}");
+}
+
+void record_main(const Command& command) {
+  keeper.main_record.size = 0;
+  append_record(keeper.main_record, command);
+}
+
+void report(Command& command) {
+  if (command.reported) return;
+  command.reported = true;
+  for (Client* client = keeper.clients; client; client = client->next) {
+    if (client->command != &command) continue;
+    send_result(*client, command);
+    client->command = nullptr;
+  }
+  Buffer text = {};
+  append_record(text, command);
+  text.append("\n");
+  if (keeper.commands_log < 0) {
+    keeper.commands_log = static_cast<int>(open_at(keeper.directory, "commands.jsonl",
+                                                   O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600));
+  }
+  write_fd(keeper.commands_log, text.data, text.size);
+  text.clear();
+  note_activity();
+  if (command.main) {
+    record_main(command);
+    begin_end("stopped", keeper.stop_us ? "it was stopped" : "its command ended");
+  }
+}
+
+void end_command(Command& command) {
+  if (command.running) --keeper.running_count;
+  command.running = false;
+  command.result.duration_us = monotonic_us() - command.start_us;
+  close_source(command.input);
+  if (!command.tty) {
+    on_output(command, 1);
+  }
+  on_output(command, 0);
+  leave_cgroup(command);
+  report(command);
+}
+
+void fail_command(Command& command, const Failure& failure, bool not_found) {
+  command.result.failure = failure;
+  command.result.cause = not_found                     ? wire::Cause::NotFound
+                         : refused_by_sandbox(failure) ? wire::Cause::CannotExecute
+                                                       : wire::Cause::Lost;
+  end_command(command);
+}
+
+}  // namespace
+
+void append_result_json(Buffer& out, const Command& command) {
+  static constexpr const char* kCauses[] = {"exited",         "signalled", "timed_out", "out_of_memory",
+                                            "cannot_execute", "not_found", "lost"};
+  const Result& result = command.result;
+  const auto number = [&](const char* key, uint64_t value) {
+    out.append(",\"");
+    out.append(key);
+    out.append("\":");
+    out.append_number(static_cast<int64_t>(value));
+  };
+  out.append(",\"result\":{\"cause\":\"");
+  out.append(kCauses[static_cast<unsigned>(result.cause)]);
+  out.append("\"");
+  number("exit_code", result.exit_code);
+  number("signal", result.signal);
+  number("duration_us", result.duration_us);
+  number("stdout_bytes", command.spool.streams[0].written);
+  number("stderr_bytes", command.spool.streams[1].written);
+  number("stdout_dropped", command.spool.dropped(0));
+  number("stderr_dropped", command.spool.dropped(1));
+  if (result.failure.failed()) {
+    number("errno", static_cast<uint64_t>(result.failure.error));
+    out.append(",");
+    append_text_json(out, "step", result.failure.step, strlen(result.failure.step));
+    out.append(",");
+    append_text_json(out, "object", result.failure.object, strlen(result.failure.object));
+  }
+  out.append("}");
+}
+
+void start_command(Client& client, Buffer frame) {
+  Command* const command = make<Command>();
+  command->frame = frame;
+  command->cgroup = -1;
+  command->output = {SourceKind::Output, -1, 0, command};
+  command->error = {SourceKind::Error, -1, 0, command};
+  command->input = {SourceKind::Input, -1, 0, command};
+  wire::Reader reader(frame.data, frame.size);
+  const uint32_t flags = reader.u32();
+  const uint16_t rows = reader.u16(), columns = reader.u16();
+  const uint64_t timeout_ms = reader.u64(), output_limit = reader.u64();
+  const Text user = reader.str(), workdir = reader.str();
+  Strings own = {};
+  if (!command->argv.read(reader) || !own.read(reader) || !reader.ok() || command->argv.count == 0 || keeper.ending) {
+    Failure failure = {};
+    failure.set(keeper.ending ? "execute in a sandbox that is ending" : "read the request", "", keeper.ending ? 0 : -EPROTO);
+    command->frame.clear();
+    command->argv.clear();
+    own.clear();
+    destroy(command);
+    send_failure(client, failure);
+    return;
+  }
+  command->number = ++keeper.command_count;
+  write_number(command->id, command->number);
+  command->tty = flags & wire::kExecTty;
+  command->main = flags & wire::kExecMain;
+  command->has_stdin = command->tty || flags & wire::kExecStdin;
+  command->spool.begin(keeper.spool_directory, command->id, output_limit);
+  command->start_us = monotonic_us();
+  command->deadline_us = timeout_ms ? command->start_us + timeout_ms * 1000 : 0;
+  command->oom_kills = oom_kills();
+  command->running = true;
+  ++keeper.running_count;
+  command->next = keeper.commands;
+  keeper.commands = command;
+  client.command = command;
+  client.owns_input = command->has_stdin;
+
+  Entry* const entry = take_entry();
+  command->entry = entry;
+  entry->config = &keeper.config;
+  entry->init_pidfd = keeper.init_pidfd;
+  entry->input = entry->output = entry->error = -1;
+  entry->tty = command->tty;
+  entry->make_workdir = flags & wire::kExecMakeWorkdir;
+  entry->argv = command->argv.items;
+  entry->workdir = workdir.size ? workdir.data : "/";
+  const char* const wanted_user = user.size ? user.data : keeper.config.user.data;
+
+  send(client, wire::Type::ExecStarted, [&] {
+    return command->id;
+  }(), strlen(command->id));
+  if (command->main) {
+    record_main(*command);
+    write_state(false);
+  }
+
+  Failure failure = {};
+  if (find_user(keeper.config.root_fd, wanted_user, entry->user, failure)) {
+    merge_env(*command, own, entry->user);
+    entry->env = command->env.items;
+    entry->path = value_of(command->env, "PATH");
+    const long opened = open_streams(*command, *entry, rows, columns);
+    if (opened < 0) failure.set("open the streams", "", opened);
+  }
+  own.clear();
+  if (!failure.failed()) {
+    char name[16] = "x";
+    write_number(name + 1, command->number);
+    long done = sys(__NR_mkdirat, keeper.config.cgroup_fd, name, 0755);
+    if (done >= 0) done = open_at(keeper.config.cgroup_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (done < 0) {
+      failure.set("make the cgroup of", "the command", done);
+    } else {
+      command->cgroup = entry->cgroup = static_cast<int>(done);
+    }
+  }
+  if (!failure.failed() && !begin_entry(*entry)) failure = entry->failure;
+  if (failure.failed()) {
+    close_child_ends(*entry);
+    command->entry = nullptr;
+    // The names in it may point into the entry.
+    fail_command(*command, failure, false);
+    put_back(entry);
+    return;
+  }
+  close_child_ends(*entry);
+  watch(command->output, EPOLLIN);
+  if (command->error.fd >= 0) watch(command->error, EPOLLIN);
+}
+
+void feed(Command& command, const char* data, size_t size) {
+  if (command.input.fd < 0 || command.input_ends) return;
+  if (!command.pending_input.size) {
+    const long wrote = write_fd(command.input.fd, data, size);
+    if (wrote < 0 && wrote != -EAGAIN) return close_source(command.input);
+    if (wrote > 0) {
+      data += wrote;
+      size -= static_cast<size_t>(wrote);
+    }
+  }
+  if (!size) return;
+  command.pending_input.append(data, size);
+  watch(command.input, EPOLLOUT);
+}
+
+void end_input(Command& command) {
+  if (command.tty) {
+    // What ^D does at a terminal.
+    const char end = 4;
+    return feed(command, &end, 1);
+  }
+  command.input_ends = true;
+  if (!command.pending_input.size) close_source(command.input);
+}
+
+void on_input_room(Command& command) {
+  while (command.pending_input.size) {
+    const long wrote = write_fd(command.input.fd, command.pending_input.data, command.pending_input.size);
+    if (wrote == -EAGAIN) return;
+    if (wrote < 0) {
+      command.pending_input.clear();
+      return close_source(command.input);
+    }
+    command.pending_input.consume(static_cast<size_t>(wrote));
+  }
+  unwatch(command.input);
+  if (command.input_ends) close_source(command.input);
+  // Its writer rested while this was full.
+  for (Client* client = keeper.clients; client; client = client->next) {
+    if (client->command == &command) on_client(*client, 0);
+  }
+}
+
+void kill_command(Command& command) {
+  if (command.cgroup >= 0) {
+    const long fd = open_at(command.cgroup, "cgroup.kill", O_WRONLY | O_CLOEXEC);
+    if (fd >= 0) {
+      const long killed = write_fd(static_cast<int>(fd), "1", 1);
+      close_fd(static_cast<int>(fd));
+      if (killed == 1) return;
+    }
+  }
+  // Before Linux 5.14. Its own pid is ours to reap, so it cannot be another's by now.
+  const int pid = command.entry ? command.entry->pid : command.pid;
+  if (pid > 0) {
+    sys(__NR_kill, -pid, SIGKILL);
+    sys(__NR_kill, pid, SIGKILL);
+  }
+}
+
+void on_output(Command& command, unsigned stream) {
+  Source& source = stream ? command.error : command.output;
+  while (source.fd >= 0) {
+    // A slow reader slows its own command down, and no other. What has ended is only read out.
+    if (command.running && has_backlog(command)) {
+      unwatch(source);
+      return;
+    }
+    const long got = read_fd(source.fd, chunk, sizeof chunk);
+    if (got == -EINTR) continue;
+    if (got == -EAGAIN) break;
+    if (got <= 0) {  // a terminal says EIO when its last user is gone
+      close_source(source);
+      break;
+    }
+    const size_t size = static_cast<size_t>(got);
+    const uint64_t time = wall_time_us();
+    command.spool.append(stream, time, chunk, size);
+    for (Client* client = keeper.clients; client; client = client->next) {
+      if (client->command != &command) continue;
+      send(*client, stream ? wire::Type::Stderr : wire::Type::Stdout, &time, sizeof time, chunk, size);
+    }
+    if (size < sizeof chunk && command.running) break;
+  }
+  if (source.fd >= 0) watch(source, EPOLLIN);
+}
+
+bool reap(int pid, int status) {
+  for (Command* command = keeper.commands; command; command = command->next) {
+    Entry* const entry = command->entry;
+    if (entry && entry->helper == pid) {
+      command->entry = nullptr;
+      command->pid = entry->pid;
+      if (entry->failure.failed()) {
+        fail_command(*command, entry->failure, entry->not_found);
+      } else if (!command->running) {
+        // It ended before its helper did, and was noticed first.
+        end_command(*command);
+      }
+      put_back(entry);
+      return true;
+    }
+    if (pid != (entry ? entry->pid : command->pid) || pid <= 0) continue;
+    if (command->reported) {
+      command->pid = 0;
+      return true;
+    }
+    Result& result = command->result;
+    const int signal = status & 0x7f;
+    if (signal == 0) {
+      result.cause = wire::Cause::Exited;
+      result.exit_code = static_cast<uint32_t>(status >> 8 & 0xff);
+    } else {
+      result.cause = signal == SIGKILL && oom_kills() > command->oom_kills ? wire::Cause::OutOfMemory
+                                                                             : wire::Cause::Signalled;
+      result.signal = static_cast<uint32_t>(signal);
+    }
+    if (command->timed_out) result.cause = wire::Cause::TimedOut;
+    if (entry) {
+      // Whether it ran at all is known when the helper is reaped.
+      if (command->running) --keeper.running_count;
+      command->running = false;
+    } else {
+      command->pid = 0;
+      end_command(*command);
+    }
+    return true;
+  }
+  return false;
+}
+
+void check_timeouts(uint64_t now) {
+  for (Command* command = keeper.commands; command; command = command->next) {
+    if (!command->running || !command->deadline_us || now < command->deadline_us) continue;
+    command->timed_out = true;
+    kill_command(*command);
+    // Again while it has not ended: what was being cloned into the group at that moment may have escaped.
+    command->deadline_us = now + 100'000;
+  }
+}
+
+void finish_commands() {
+  for (Command* command = keeper.commands; command; command = command->next) {
+    if (!command->reported) {
+      command->result.cause = wire::Cause::Signalled;
+      command->result.signal = SIGKILL;
+      end_command(*command);
+    } else {
+      on_output(*command, 0);
+      on_output(*command, 1);
+    }
+    close_source(command->output);
+    close_source(command->error);
+  }
+}
+
+void sweep_commands() {
+  for (Command** at = &keeper.commands; *at;) {
+    Command* const command = *at;
+    bool wanted = !command->reported || command->entry || command->output.fd >= 0 || command->error.fd >= 0;
+    for (Client* client = keeper.clients; client && !wanted; client = client->next) wanted = client->command == command;
+    if (wanted) {
+      at = &command->next;
+      continue;
+    }
+    *at = command->next;
+    command->spool.close();
+    command->frame.clear();
+    command->argv.clear();
+    if (command->env.items) command->env.clear();
+    command->env_text.clear();
+    command->pending_input.clear();
+    destroy(command);
+  }
+}
+
+void remove_lingering() {
+  for (uint32_t i = 0; i < keeper.lingering_count;) {
+    char name[16] = "x";
+    write_number(name + 1, keeper.lingering[i]);
+    if (sys(__NR_unlinkat, keeper.config.cgroup_fd, name, 0x200) == 0) {
+      keeper.lingering[i] = keeper.lingering[--keeper.lingering_count];
+    } else {
+      ++i;
+    }
+  }
+}
+
+}  // namespace dsec::guest

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <linux/filter.h>
+#include <stdint.h>
+
+#include "runners/guest/memory.h"
+#include "runners/protocol/wire.h"
+
+namespace dsec::guest {
+
+namespace wire = dsec::runners::wire;
+using Text = wire::Reader::String;  ///< points into the frame it was read from, and ends with a NUL
+
+/// Strings of a frame, with the null pointer that execve(2) wants at the end.
+struct Strings {
+  char** items;  ///< count + 1 pointers, owned
+  uint32_t count;
+
+  bool read(wire::Reader& reader);
+  void clear();
+};
+
+struct PreparedMount {
+  int fd;  ///< a detached mount
+  wire::MountKind kind;
+  Text target;
+};
+
+/// A cgroup of a v1 hierarchy that carries limits.
+struct LimitCgroup {
+  int parent, procs;  ///< its parent directory; its cgroup.procs, open for writing
+  Text name;
+};
+
+constexpr uint32_t kNoDescriptor = 0xffffffff;
+constexpr unsigned kMaxDescriptors = 250, kMaxMounts = 200, kMaxLimitCgroups = 8;
+
+/// What the Start frame says, in its order. The texts point into the frame, which lives as long as the keeper.
+struct Config {
+  uint32_t flags;
+  Text directory, id, hostname, boot_id;
+  uint64_t lifetime_ms, idle_ms, output_limit;
+  uint32_t stop_signal;
+  uint64_t capabilities;
+  sock_fprog filter;
+  Strings env;
+  Text workdir, user;
+  uint32_t first_id, id_count;  ///< host ids that 0… inside stand for
+  int directory_fd, namespace_fd, user_namespace_fd, root_fd, program_fd, cgroup_fd, cgroup_parent_fd, oom_fd;
+  Text cgroup_name;
+  uint32_t limit_count, mount_count;
+  LimitCgroup limits[kMaxLimitCgroups];
+  PreparedMount mounts[kMaxMounts];
+  Strings masked, read_only;
+
+  /// The host id of an id inside; ids beyond the map become the overflow id, which can own nothing here.
+  uint32_t outside(uint32_t inside) const { return inside < id_count ? first_id + inside : 65534; }
+  /// False when the frame does not hold what it must.
+  bool read(wire::Reader& reader, const int* descriptors, unsigned descriptor_count);
+};
+
+/// Where something failed, for the message that dsec makes of it. Shared between a child and the keeper.
+struct Failure {
+  const char* step;  ///< null: nothing failed
+  const char* object;
+  int error;
+
+  bool failed() const { return step != nullptr; }
+  int set(const char* what, const char* of, long result) {
+    step = what;
+    object = of;
+    error = static_cast<int>(-result);
+    return 1;
+  }
+};
+
+}  // namespace dsec::guest

@@ -1,0 +1,171 @@
+#include "runners/guest/enter.h"
+
+#include <asm/ioctls.h>
+#include <linux/prctl.h>
+#include <linux/securebits.h>
+#include <asm/signal.h>
+
+#include "runners/guest/setup.h"
+#include "runners/guest/sys.h"
+
+namespace dsec::guest {
+namespace {
+
+int fail(Entry& entry, const char* step, const char* object, long result) {
+  return entry.failure.set(step, object, result);
+}
+
+// After this the command is the OOM killer's first choice, and the keeper, PID 1 and the host are not.
+int prefer_for_oom() {
+  const long fd = open_at(-100, "/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return static_cast<int>(fd);
+  const long written = write_fd(static_cast<int>(fd), "500", 3);
+  close_fd(static_cast<int>(fd));
+  return written < 0 ? static_cast<int>(written) : 0;
+}
+
+// mkdir -p, as root of the sandbox, below its root.
+void make_directories(const char* path) {
+  char part[4096];
+  const size_t length = strlen(path);
+  if (length >= sizeof part) return;
+  for (size_t at = 1; at <= length; ++at) {
+    if (at < length && path[at] != '/') continue;
+    memcpy(part, path, at);
+    part[at] = '\0';
+    sys(__NR_mkdirat, -100, part, 0755);
+  }
+}
+
+int become_user(Entry& entry) {
+  const User& user = entry.user;
+  long done = sys(__NR_setgroups, user.group_count, user.groups);
+  if (done < 0) return fail(entry, "set the groups of", user.name, done);
+  done = sys(__NR_setresgid, user.gid, user.gid, user.gid);
+  if (done < 0) return fail(entry, "set the group of", user.name, done);
+  done = sys(__NR_setresuid, user.uid, user.uid, user.uid);
+  return done < 0 ? fail(entry, "become user", user.name, done) : 0;
+}
+
+// Like execvp(3), in the sandbox's PATH. Returns only when it failed.
+int execute(Entry& entry) {
+  const char* const name = entry.argv[0];
+  for (const char* at = name; *at; ++at) {
+    if (*at != '/') continue;
+    const long result = sys(__NR_execve, name, entry.argv, entry.env);
+    entry.not_found = result == -ENOENT;
+    return fail(entry, "execute", name, result);
+  }
+  const size_t length = strlen(name);
+  long worst = -ENOENT;
+  char candidate[4096];
+  for (const char* at = entry.path; *name; ++at) {
+    const char* end = at;
+    while (*end && *end != ':') ++end;
+    const size_t size = static_cast<size_t>(end - at);
+    if (size + length + 3 < sizeof candidate) {
+      memcpy(candidate, size ? at : ".", size ? size : 1);
+      const size_t used = size ? size : 1;
+      candidate[used] = '/';
+      memcpy(candidate + used + 1, name, length + 1);
+      const long result = sys(__NR_execve, candidate, entry.argv, entry.env);
+      // What lies there but cannot be run is told only when nothing later can be.
+      if (result != -ENOENT && result != -ENOTDIR) worst = result;
+    }
+    if (!*end) break;
+    at = end;
+  }
+  entry.not_found = worst == -ENOENT;
+  return fail(entry, "execute", name, worst);
+}
+
+// The command itself: in the sandbox's pid namespace already, in all others still the keeper's twin.
+int run_command(void* argument) {
+  Entry& entry = *static_cast<Entry*>(argument);
+  const Config& config = *entry.config;
+  if (const int error = prefer_for_oom()) return fail(entry, "set the OOM preference", "", error);
+
+  // Descriptors first: once inside, nothing of the keeper's may be open. 3 is the way in, 4… are the limits.
+  const int wanted[] = {entry.input, entry.output, entry.error, entry.init_pidfd};
+  int moved[4 + kMaxLimitCgroups];
+  const unsigned count = 4 + config.limit_count;
+  for (unsigned i = 0; i < count; ++i) {
+    const int from = i < 4 ? wanted[i] : config.limits[i - 4].procs;
+    moved[i] = static_cast<int>(sys(__NR_fcntl, from, F_DUPFD_CLOEXEC, 32));
+    if (moved[i] < 0) return fail(entry, "pass a descriptor", "", moved[i]);
+  }
+  for (unsigned i = 0; i < count; ++i) {
+    const long placed = sys(__NR_dup3, moved[i], i, i < 3 ? 0 : O_CLOEXEC);
+    if (placed < 0) return fail(entry, "pass a descriptor", "", placed);
+  }
+  sys(__NR_close_range, count, ~0u, 0);
+
+  int namespaces = CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
+  if (config.flags & wire::kStartUserNamespace) namespaces |= CLONE_NEWUSER;
+  if (!(config.flags & wire::kStartHostNetwork)) namespaces |= CLONE_NEWNET;
+  long done = sys(__NR_setns, 3, namespaces);
+  if (done < 0) return fail(entry, "join the sandbox", "", done);
+  close_fd(3);
+
+  sys(__NR_setsid);
+  if (entry.tty) {
+    done = sys(__NR_ioctl, 0, TIOCSCTTY, 0);
+    if (done < 0) return fail(entry, "take the terminal", "", done);
+  }
+  sys(__NR_umask, 022);
+  const uint64_t none = 0;
+  sys(__NR_rt_sigprocmask, SIG_SETMASK, &none, nullptr, sizeof none);
+
+  // As root of the sandbox: a working directory of the image may be missing, or closed to its user's parents.
+  if (config.flags & wire::kStartUserNamespace) {
+    sys(__NR_setresgid, 0, 0, 0);
+    done = sys(__NR_setresuid, 0, 0, 0);
+    if (done < 0) return fail(entry, "become root of the sandbox", "", done);
+  }
+  if (entry.make_workdir) make_directories(entry.workdir);
+  const long keep_id = sys(__NR_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  if (keep_id < 0) return fail(entry, "set no_new_privs", "", keep_id);
+  // The identity needs SETUID and SETGID, which the usual set has; both must not depend on that.
+  if (!drop_bounding(config.capabilities, entry.failure)) return 1;
+  if (become_user(entry)) return 1;
+  done = sys(__NR_chdir, entry.workdir);
+  if (done < 0) return fail(entry, "enter the working directory", entry.workdir, done);
+  for (uint32_t i = 0; i < config.limit_count; ++i) {
+    done = write_fd(static_cast<int>(4 + i), "0", 1);
+    if (done < 0) return fail(entry, "join the cgroup of a limit", config.limits[i].name.data, done);
+  }
+  if (!limit_capabilities(entry.user.uid == 0 ? config.capabilities : 0, entry.failure)) return 1;
+  if (!install_filter(config, entry.failure)) return 1;
+  return execute(entry);
+}
+
+int help_in(void* argument) {
+  Entry& entry = *static_cast<Entry*>(argument);
+  const long joined = sys(__NR_setns, entry.init_pidfd, CLONE_NEWPID);
+  if (joined < 0) return fail(entry, "join the pid namespace", "", joined);
+  clone_args args = {};
+  args.flags = CLONE_VM | CLONE_VFORK | CLONE_PARENT | CLONE_PARENT_SETTID | CLONE_INTO_CGROUP;
+  args.parent_tid = reinterpret_cast<uint64_t>(&entry.pid);
+  args.cgroup = static_cast<uint64_t>(entry.cgroup);
+  const long pid = clone_on_stack(args, entry.stack, sizeof entry.stack, run_command, &entry);
+  if (pid < 0) return fail(entry, "clone into the sandbox", "", pid);
+  return 0;
+}
+
+}  // namespace
+
+bool begin_entry(Entry& entry) {
+  clone_args args = {};
+  // Not CLONE_VFORK: a child that is stopped from inside must not stop the keeper.
+  args.flags = CLONE_VM;
+  args.exit_signal = SIGCHLD;
+  const long helper = clone_on_stack(args, entry.helper_stack, sizeof entry.helper_stack, help_in, &entry);
+  if (helper < 0) {
+    entry.failure.set("clone", "", helper);
+    return false;
+  }
+  entry.helper = static_cast<int>(helper);
+  return true;
+}
+
+}  // namespace dsec::guest

@@ -1,0 +1,322 @@
+#include "runners/guest/keeper.h"
+
+#include <asm/signal.h>
+#include <linux/eventpoll.h>
+#include <linux/prctl.h>
+#include <linux/resource.h>
+
+#include "runners/guest/setup.h"
+#include "runners/guest/sockets.h"
+#include "runners/guest/sys.h"
+
+namespace dsec::guest {
+
+Keeper keeper;
+
+void watch(Source& source, uint32_t events) {
+  if (source.events == events) return;
+  epoll_event event = {events, reinterpret_cast<uint64_t>(&source)};
+  sys(__NR_epoll_ctl, keeper.epoll, source.events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, source.fd, &event);
+  source.events = events;
+}
+
+void unwatch(Source& source) {
+  if (!source.events) return;
+  sys(__NR_epoll_ctl, keeper.epoll, EPOLL_CTL_DEL, source.fd, nullptr);
+  source.events = 0;
+}
+
+void begin_end(const char* state, const char* reason) {
+  if (keeper.ending) return;
+  keeper.ending = true;
+  keeper.state = state;
+  keeper.reason = reason;
+  const long fd = open_at(keeper.config.cgroup_fd, "cgroup.kill", O_WRONLY | O_CLOEXEC);
+  if (fd >= 0) {
+    write_fd(static_cast<int>(fd), "1", 1);
+    close_fd(static_cast<int>(fd));
+  }
+  // With PID 1 the kernel ends everything in its pid namespace, whatever cgroup it is in.
+  if (!keeper.init_ended) sys(__NR_kill, keeper.init_pid, SIGKILL);
+}
+
+void note_activity() { keeper.idle_since_us = monotonic_us(); }
+
+namespace {
+
+constexpr unsigned kStartFd = 3;
+
+void limit(int resource, uint64_t soft, uint64_t hard) {
+  rlimit64 now = {};
+  sys(__NR_prlimit64, 0, resource, nullptr, &now);
+  rlimit64 wanted = {soft, hard};
+  if (wanted.rlim_max > now.rlim_max) wanted.rlim_max = now.rlim_max;
+  if (wanted.rlim_cur > wanted.rlim_max) wanted.rlim_cur = wanted.rlim_max;
+  sys(__NR_prlimit64, 0, resource, &wanted, nullptr);
+}
+
+// What the sandbox inherits of us must not depend on who called dsec.
+void set_limits() {
+  limit(RLIMIT_NOFILE, 65536, 524288);
+  limit(RLIMIT_CORE, 0, ~uint64_t{0});
+  limit(RLIMIT_STACK, 8u << 20, ~uint64_t{0});
+}
+
+bool read_environment(Failure& failure) {
+  sys(__NR_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
+  sys(__NR_prctl, PR_SET_NAME, "dsec-keeper", 0, 0, 0);
+  sys(__NR_setsid);
+  sys(__NR_umask, 077);
+  set_limits();
+  const uint64_t blocked = ~uint64_t{0};
+  sys(__NR_rt_sigprocmask, SIG_SETMASK, &blocked, nullptr, sizeof blocked);
+  keeper.self_pid = static_cast<int>(sys(__NR_getpid));
+  // Everything that dsec must know of us it finds by this lock: whether we live, and our pid (F_GETLK).
+  struct {
+    short type, whence;
+    long start, length;
+    int pid;
+  } lock = {F_RDLCK, 0, 0, 1, 0};
+  long done = sys(__NR_fcntl, keeper.directory, F_SETLK, &lock);
+  if (done < 0) return failure.set("lock", keeper.config.directory.data, done), false;
+  done = sys(__NR_setns, keeper.config.namespace_fd, CLONE_NEWNS);
+  if (done < 0) return failure.set("join the mount namespace for keepers", "", done), false;
+  close_fd(keeper.config.namespace_fd);
+  return true;
+}
+
+bool open_channels(Failure& failure) {
+  const long epoll = sys(__NR_epoll_create1, O_CLOEXEC);
+  if (epoll < 0) return failure.set("make an epoll", "", epoll), false;
+  keeper.epoll = static_cast<int>(epoll);
+  const long listener = listen_in(keeper.directory, wire::kSocketName);
+  if (listener < 0) return failure.set("listen at", wire::kSocketName, listener), false;
+  keeper.listener = {SourceKind::Listener, static_cast<int>(listener), 0, nullptr};
+  watch(keeper.listener, EPOLLIN);
+  const uint64_t wanted = uint64_t{1} << (SIGCHLD - 1) | uint64_t{1} << (SIGTERM - 1);
+  const long signals = sys(__NR_signalfd4, -1, &wanted, sizeof wanted, O_CLOEXEC | O_NONBLOCK);
+  if (signals < 0) return failure.set("make a signalfd", "", signals), false;
+  keeper.signals = {SourceKind::Signals, static_cast<int>(signals), 0, nullptr};
+  watch(keeper.signals, EPOLLIN);
+  long spool = sys(__NR_mkdirat, keeper.directory, "spool", 0700);
+  if (spool >= 0 || spool == -EEXIST) spool = open_at(keeper.directory, "spool", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (spool < 0) return failure.set("make", "spool", spool), false;
+  keeper.spool_directory = static_cast<int>(spool);
+  return true;
+}
+
+bool start_sandbox(Failure& failure) {
+  int alive[2];
+  const long piped = sys(__NR_pipe2, alive, O_CLOEXEC);
+  if (piped < 0) return failure.set("make a pipe", "", piped), false;
+  keeper.init_pid = start_init(keeper.config, alive[0], failure);
+  if (keeper.init_pid < 0) return false;
+  close_fd(alive[0]);
+  // alive[1] stays open for as long as we live.
+  const long pidfd = sys(__NR_pidfd_open, keeper.init_pid, 0);
+  if (pidfd < 0) return failure.set("open a pidfd of", "PID 1", pidfd), false;
+  keeper.init_pidfd = static_cast<int>(pidfd);
+  const Config& config = keeper.config;
+  for (uint32_t i = 0; i < config.mount_count; ++i) close_fd(config.mounts[i].fd);
+  close_fd(config.program_fd);
+  if (config.user_namespace_fd >= 0) close_fd(config.user_namespace_fd);
+  return true;
+}
+
+void on_signals() {
+  struct {
+    uint32_t signal;
+    char rest[124];
+  } info;
+  while (sys(__NR_read, keeper.signals.fd, &info, sizeof info) == static_cast<long>(sizeof info)) {
+    if (info.signal == SIGTERM) begin_end("stopped", "its keeper was asked to end it");
+  }
+  int status = 0;
+  for (long pid; (pid = sys(__NR_wait4, -1, &status, 1 /* WNOHANG */, nullptr)) > 0;) {
+    if (pid == keeper.init_pid) {
+      keeper.init_ended = true;
+      begin_end("failed", "its PID 1 was killed");
+    } else {
+      reap(static_cast<int>(pid), status);
+    }
+  }
+}
+
+uint64_t earlier(uint64_t left, uint64_t right) { return left && (!right || left < right) ? left : right; }
+
+bool is_busy() {
+  if (keeper.running_count) return true;
+  for (const Client* client = keeper.clients; client; client = client->next) {
+    if (client->command) return true;
+  }
+  return false;
+}
+
+// Milliseconds for epoll_wait(2), -1: no end.
+int until_next_deadline(uint64_t now) {
+  uint64_t next = earlier(keeper.end_us, keeper.stop_us);
+  if (keeper.config.idle_ms && !is_busy()) next = earlier(next, keeper.idle_since_us + keeper.config.idle_ms * 1000);
+  for (const Command* command = keeper.commands; command; command = command->next) {
+    if (command->running) next = earlier(next, command->deadline_us);
+  }
+  if (keeper.stop_us) next = earlier(next, now + 50'000);
+  if (!next) return -1;
+  if (next <= now) return 0;
+  const uint64_t wait = (next - now + 999) / 1000;
+  return wait > 1u << 30 ? 1 << 30 : static_cast<int>(wait);
+}
+
+void check_deadlines() {
+  const uint64_t now = monotonic_us();
+  check_timeouts(now);
+  if (keeper.ending) return;
+  if (keeper.end_us && now >= keeper.end_us) return begin_end("stopped", "its lifetime ended");
+  if (keeper.config.idle_ms && !is_busy() && now >= keeper.idle_since_us + keeper.config.idle_ms * 1000) {
+    return begin_end("stopped", "it was idle");
+  }
+  if (!keeper.stop_us) return;
+  remove_lingering();
+  if (now >= keeper.stop_us || (!keeper.running_count && !keeper.lingering_count)) {
+    begin_end("stopped", "it was stopped");
+  }
+}
+
+void dispatch(Source& source, uint32_t events) {
+  // Something earlier in the same batch may have closed it.
+  if (source.fd < 0 || !source.events) return;
+  switch (source.kind) {
+    case SourceKind::Listener:
+      return accept_client();
+    case SourceKind::Signals:
+      return on_signals();
+    case SourceKind::Client:
+      return on_client(*static_cast<Client*>(source.owner), events);
+    case SourceKind::Output:
+      return on_output(*static_cast<Command*>(source.owner), 0);
+    case SourceKind::Error:
+      return on_output(*static_cast<Command*>(source.owner), 1);
+    case SourceKind::Input:
+      return on_input_room(*static_cast<Command*>(source.owner));
+  }
+}
+
+void resume_readers() {
+  for (Command* command = keeper.commands; command; command = command->next) {
+    if (!command->running || command->entry || has_backlog(*command)) continue;
+    if (command->output.fd >= 0 && !command->output.events) watch(command->output, EPOLLIN);
+    if (command->error.fd >= 0 && !command->error.events) watch(command->error, EPOLLIN);
+  }
+}
+
+void run_loop() {
+  while (!keeper.init_ended) {
+    epoll_event events[16];
+    const long count =
+        sys(__NR_epoll_pwait, keeper.epoll, events, 16, until_next_deadline(monotonic_us()), nullptr, 8);
+    for (long i = 0; i < count; ++i) dispatch(*reinterpret_cast<Source*>(events[i].data), events[i].events);
+    check_deadlines();
+    resume_readers();
+    sweep_commands();
+    sweep_clients();
+    if (keeper.lingering_count && count > 0) remove_lingering();
+  }
+}
+
+// PID 1 is gone, and with it every process of its namespace.
+void remove_cgroups() {
+  const Config& config = keeper.config;
+  // The kernel may count a process that is dead for a moment longer.
+  for (int attempt = 0; attempt < 200; ++attempt) {
+    remove_lingering();
+    const long done = sys(__NR_unlinkat, config.cgroup_parent_fd, config.cgroup_name.data, 0x200);
+    if (done == 0 || done == -ENOENT) break;
+    const struct {
+      long seconds, nanoseconds;
+    } pause = {0, 1'000'000};
+    sys(__NR_nanosleep, &pause, nullptr);
+  }
+  for (uint32_t i = 0; i < config.limit_count; ++i) {
+    sys(__NR_unlinkat, config.limits[i].parent, config.limits[i].name.data, 0x200);
+  }
+}
+
+// What clients have not read yet may take a moment; whoever does not read loses it.
+void say_farewell() {
+  for (Client* client = keeper.clients; client; client = client->next) {
+    if (client->waits_for_end) send(*client, wire::Type::Ended, nullptr, 0);
+  }
+  const uint64_t latest = monotonic_us() + 2'000'000;
+  for (;;) {
+    bool waiting = false;
+    for (Client* client = keeper.clients; client; client = client->next) waiting |= !client->dead && client->out.size;
+    const uint64_t now = monotonic_us();
+    if (!waiting || now >= latest) return;
+    epoll_event events[16];
+    const long count = sys(__NR_epoll_pwait, keeper.epoll, events, 16, (latest - now) / 1000 + 1, nullptr, 8);
+    for (long i = 0; i < count; ++i) {
+      Source& source = *reinterpret_cast<Source*>(events[i].data);
+      if (source.kind == SourceKind::Client) {
+        dispatch(source, events[i].events);
+      } else {
+        unwatch(source);
+      }
+    }
+  }
+}
+
+void finish() {
+  finish_commands();
+  // Those whose helper was still to be reaped, too.
+  int status = 0;
+  while (sys(__NR_wait4, -1, &status, 1, nullptr) > 0) {
+  }
+  keeper.ended_wall_us = wall_time_us();
+  remove_cgroups();
+  write_state(true);
+  sys(__NR_unlinkat, keeper.directory, wire::kSocketName, 0);
+  say_farewell();
+}
+
+}  // namespace
+
+int run_keeper() {
+  Buffer frame = {};
+  int fds[kMaxDescriptors];
+  unsigned count = 0;
+  sys(__NR_close_range, kStartFd + 1, ~0u, 0);
+  if (!receive_start(kStartFd, frame, fds, count)) return 1;
+  sys(__NR_fcntl, kStartFd, F_SETFD, 1 /* FD_CLOEXEC */);
+  wire::Reader reader(frame.data + sizeof(wire::FrameHeader), frame.size - sizeof(wire::FrameHeader));
+  Failure failure = {};
+  keeper.commands_log = keeper.listener.fd = -1;
+  keeper.state = "running";
+  bool ok = keeper.config.read(reader, fds, count);
+  if (!ok) failure.set("read the request of dsec", "", -EPROTO);
+  keeper.directory = keeper.config.directory_fd;
+  ok = ok && read_environment(failure) && open_channels(failure) && start_sandbox(failure);
+  Client* const creator = keeper.epoll > 0 ? add_client(kStartFd) : nullptr;
+  if (!ok) {
+    if (!creator) {
+      Client alone = {};
+      alone.source = {SourceKind::Client, kStartFd, 1, &alone};
+      send_failure(alone, failure);
+      return 1;
+    }
+    send_failure(*creator, failure);
+    if (keeper.init_pid > 0) sys(__NR_kill, keeper.init_pid, SIGKILL);
+    return 1;
+  }
+  sys(__NR_fcntl, kStartFd, F_SETFL, O_RDWR | O_NONBLOCK);
+  keeper.started_wall_us = wall_time_us();
+  const uint64_t now = monotonic_us();
+  keeper.idle_since_us = now;
+  if (keeper.config.lifetime_ms) keeper.end_us = now + keeper.config.lifetime_ms * 1000;
+  write_state(false);
+  const uint32_t pid = static_cast<uint32_t>(keeper.init_pid);
+  send(*creator, wire::Type::Started, &pid, sizeof pid);
+  run_loop();
+  finish();
+  return 0;
+}
+
+}  // namespace dsec::guest

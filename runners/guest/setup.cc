@@ -1,0 +1,283 @@
+#include "runners/guest/setup.h"
+
+#include <linux/capability.h>
+#include <linux/mount.h>
+#include <linux/prctl.h>
+#include <linux/seccomp.h>
+#include <asm/signal.h>
+#include <linux/sockios.h>
+#include <linux/stat.h>
+
+#include "runners/guest/sys.h"
+
+// Isolation steps, in the order in which they happen; each failure ends the sandbox.
+
+namespace dsec::guest {
+namespace {
+
+constexpr int kAtEmptyPath = 0x1000;
+constexpr unsigned kLastCapability = 63;
+
+struct Setup {
+  const Config* config;
+  int alive;
+  int init_pid;
+  Failure failure;
+  alignas(16) char outer_stack[4096];
+  alignas(16) char inner_stack[16384];
+};
+Setup setup;
+
+int fail(const char* step, const char* object, long result) { return setup.failure.set(step, object, result); }
+
+// The directory or file `path` of the new root, made with its parents when it is missing; an fd or a negative errno.
+// Every lookup stays below the root: the image decides what lies there.
+long open_target(int root, const char* path, wire::MountKind kind) {
+  const long found = open_in_root(root, path, O_PATH);
+  if (found != -ENOENT || kind == wire::MountKind::Optional) return found;
+  char part[4096];
+  const size_t length = strlen(path);
+  if (length >= sizeof part) return -ENAMETOOLONG;
+  for (size_t at = 1; at <= length; ++at) {
+    if (at < length && path[at] != '/') continue;
+    memcpy(part, path, at);
+    part[at] = '\0';
+    size_t slash = at;
+    while (slash > 0 && part[slash] != '/') --slash;
+    long parent = at;
+    {
+      char above[4096];
+      memcpy(above, path, slash);
+      above[slash] = '\0';
+      parent = open_in_root(root, slash ? above : "/", O_PATH | O_DIRECTORY);
+    }
+    if (parent < 0) return parent;
+    const char* const name = part + slash + 1;
+    long made = 0;
+    if (*name && (at < length || kind == wire::MountKind::Directory)) {
+      made = sys(__NR_mkdirat, parent, name, 0755);
+    } else if (*name) {
+      made = open_at(static_cast<int>(parent), name, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0644);
+      if (made >= 0) close_fd(static_cast<int>(made));
+    }
+    close_fd(static_cast<int>(parent));
+    if (made < 0 && made != -EEXIST) return made;
+  }
+  return open_in_root(root, path, O_PATH);
+}
+
+long attach(int mount, int target) {
+  return sys(__NR_move_mount, mount, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH);
+}
+
+struct Option {
+  const char* key;
+  const char* value;
+};
+
+// Mounts a new filesystem at a directory of the root that must not be a symlink.
+int mount_new(int root, const char* type, const char* target, unsigned attributes, const Option* options) {
+  const long place = open_in_root(root, target, O_PATH | O_DIRECTORY | O_NOFOLLOW);
+  if (place < 0) return fail("open the mount point", target, place);
+  const long context = sys(__NR_fsopen, type, FSOPEN_CLOEXEC);
+  if (context < 0) return fail("fsopen", type, context);
+  for (; options && options->key; ++options) {
+    const long set = sys(__NR_fsconfig, context, FSCONFIG_SET_STRING, options->key, options->value, 0);
+    if (set < 0) return fail("set an option of", type, set);
+  }
+  long done = sys(__NR_fsconfig, context, FSCONFIG_CMD_CREATE, nullptr, nullptr, 0);
+  if (done < 0) return fail("create", type, done);
+  const long mount = sys(__NR_fsmount, context, FSMOUNT_CLOEXEC, attributes);
+  if (mount < 0) return fail("fsmount", type, mount);
+  done = attach(static_cast<int>(mount), static_cast<int>(place));
+  if (done < 0) return fail("attach", type, done);
+  close_fd(static_cast<int>(context));
+  close_fd(static_cast<int>(mount));
+  close_fd(static_cast<int>(place));
+  return 0;
+}
+
+int join_limits(const Config& config) {
+  for (uint32_t i = 0; i < config.limit_count; ++i) {
+    const long joined = write_fd(config.limits[i].procs, "0", 1);
+    if (joined < 0) return fail("join the cgroup of a limit", config.limits[i].name.data, joined);
+  }
+  return 0;
+}
+
+int bring_loopback_up() {
+  const long socket = sys(__NR_socket, 2 /* AF_INET */, 2 /* SOCK_DGRAM */ | O_CLOEXEC, 0);
+  if (socket < 0) return fail("open a socket", "lo", socket);
+  // struct ifreq, whose header drags in those of a C library.
+  struct {
+    char name[16];
+    short flags;
+    char rest[22];
+  } request = {"lo", 1 | 64 /* IFF_UP | IFF_RUNNING */, {}};
+  const long up = sys(__NR_ioctl, socket, SIOCSIFFLAGS, &request);
+  close_fd(static_cast<int>(socket));
+  return up < 0 ? fail("bring up", "lo", up) : 0;
+}
+
+// The source of what hides a path is our own /dev/null, or the empty directory of the namespace we came from.
+int hide_paths(const Config& config) {
+  for (uint32_t i = 0; i < config.masked.count; ++i) {
+    const char* const path = config.masked.items[i] + 1;
+    long hidden = sys(__NR_mount, "dev/null", path, nullptr, 4096 /* MS_BIND */, nullptr);
+    if (hidden == -ENOTDIR) hidden = sys(__NR_mount, "/empty", path, nullptr, 4096, nullptr);
+    if (hidden < 0 && hidden != -ENOENT) return fail("mask", config.masked.items[i], hidden);
+  }
+  for (uint32_t i = 0; i < config.read_only.count; ++i) {
+    const char* const path = config.read_only.items[i] + 1;
+    long bound = sys(__NR_mount, path, path, nullptr, 4096 | 16384 /* MS_REC */, nullptr);
+    if (bound == -ENOENT) continue;
+    // MS_BIND | MS_REMOUNT | MS_RDONLY with nosuid, nodev, noexec, which /proc has and must not lose.
+    if (bound >= 0) bound = sys(__NR_mount, nullptr, path, nullptr, 4096 | 32 | 1 | 2 | 4 | 8, nullptr);
+    if (bound < 0) return fail("make read-only", config.read_only.items[i], bound);
+  }
+  return 0;
+}
+
+int build_root(const Config& config) {
+  const long place = open_at(-100, "/root", O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (place < 0) return fail("open the place of the root", "/root", place);
+  long done = attach(config.root_fd, static_cast<int>(place));
+  if (done < 0) return fail("attach the root", "/root", done);
+  // The descriptor names the mount wherever it is attached.
+  const int root = config.root_fd;
+  for (uint32_t i = 0; i < config.mount_count; ++i) {
+    const PreparedMount& mount = config.mounts[i];
+    const long target = open_target(root, mount.target.data, mount.kind);
+    if (target == -ENOENT && mount.kind == wire::MountKind::Optional) continue;
+    if (target < 0) return fail("open the mount point", mount.target.data, target);
+    done = attach(mount.fd, static_cast<int>(target));
+    close_fd(static_cast<int>(target));
+    if (done < 0) return fail("attach", mount.target.data, done);
+  }
+  constexpr unsigned kQuiet = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+  static constexpr Option kPts[] = {{"ptmxmode", "0666"}, {"mode", "0620"}, {"gid", "5"}, {nullptr, nullptr}};
+  static constexpr Option kShm[] = {{"mode", "1777"}, {"size", "64m"}, {nullptr, nullptr}};
+  if (mount_new(root, "proc", "/proc", kQuiet, nullptr) ||
+      mount_new(root, "mqueue", "/dev/mqueue", kQuiet, nullptr) ||
+      mount_new(root, "devpts", "/dev/pts", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, kPts) ||
+      mount_new(root, "tmpfs", "/dev/shm", kQuiet, kShm)) {
+    return 1;
+  }
+  done = sys(__NR_fchdir, root);
+  if (done < 0) return fail("enter", "the root", done);
+  if (hide_paths(config)) return 1;
+  // What is prepared comes from a more privileged namespace and is locked, so that nothing below can be uncovered.
+  done = sys(__NR_pivot_root, ".", ".");
+  if (done < 0) return fail("pivot_root", "the root", done);
+  done = sys(__NR_umount2, ".", 2 /* MNT_DETACH */);
+  if (done < 0) return fail("leave", "the old root", done);
+  done = sys(__NR_chdir, "/");
+  return done < 0 ? fail("enter", "/", done) : 0;
+}
+
+// PID 1 before its exec, inside all namespaces but the old root.
+int run_init(void*) {
+  const Config& config = *setup.config;
+  if (join_limits(config)) return 1;
+  // Only now, so that what /proc/self/cgroup shows inside begins at the sandbox's own cgroups.
+  long done = sys(__NR_unshare, CLONE_NEWCGROUP);
+  if (done < 0) return fail("unshare the cgroup namespace", "", done);
+  done = sys(__NR_sethostname, config.hostname.data, config.hostname.size);
+  if (done < 0) return fail("set the hostname", config.hostname.data, done);
+  if (!(config.flags & wire::kStartHostNetwork) && bring_loopback_up()) return 1;
+  if (build_root(config)) return 1;
+  sys(__NR_setsid);
+  sys(__NR_umask, 022);
+  constexpr uint64_t kKept = uint64_t{1} << CAP_KILL;  // to pass on signals
+  done = sys(__NR_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  if (done < 0) return fail("set no_new_privs", "", done);
+  if (!drop_bounding(kKept, setup.failure) || !limit_capabilities(kKept, setup.failure)) return 1;
+  if (!install_filter(config, setup.failure)) return 1;
+  done = sys(__NR_dup3, setup.alive, 3, 0);
+  if (done < 0 && setup.alive != 3) return fail("pass a descriptor", "", done);
+  const long program = sys(__NR_dup3, config.program_fd, 4, O_CLOEXEC);
+  if (program < 0) return fail("pass a descriptor", "", program);
+  sys(__NR_close_range, 5, ~0u, 0);
+  static char* const kArguments[] = {const_cast<char*>("dsec-init"), const_cast<char*>("init"), nullptr};
+  static char* const kNothing[] = {nullptr};
+  done = sys(__NR_execveat, 4, "", kArguments, kNothing, kAtEmptyPath);
+  return fail("execute", "dsec-init", done);
+}
+
+// Outside still, but in the user namespace that the new ones shall belong to.
+int enter_user_namespace(void*) {
+  const Config& config = *setup.config;
+  if (config.user_namespace_fd >= 0) {
+    const long joined = sys(__NR_setns, config.user_namespace_fd, CLONE_NEWUSER);
+    if (joined < 0) return fail("join the user namespace", "", joined);
+    // Root of the namespace: who is not mapped could not own what it makes.
+    sys(__NR_setgroups, 0, nullptr);
+    long changed = sys(__NR_setresgid, 0, 0, 0);
+    if (changed >= 0) changed = sys(__NR_setresuid, 0, 0, 0);
+    if (changed < 0) return fail("become root of the user namespace", "", changed);
+  }
+  clone_args args = {};
+  args.flags = CLONE_VM | CLONE_VFORK | CLONE_PARENT | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS |
+               CLONE_INTO_CGROUP;
+  if (!(config.flags & wire::kStartHostNetwork)) args.flags |= CLONE_NEWNET;
+  args.cgroup = static_cast<uint64_t>(config.cgroup_fd);
+  const long pid = clone_on_stack(args, setup.inner_stack, sizeof setup.inner_stack, run_init, nullptr);
+  if (pid < 0) return fail("clone PID 1 into its namespaces", "", pid);
+  setup.init_pid = static_cast<int>(pid);
+  return 0;
+}
+
+}  // namespace
+
+bool drop_bounding(uint64_t keep, Failure& failure) {
+  for (unsigned capability = 0; capability <= kLastCapability; ++capability) {
+    if (keep >> capability & 1) continue;
+    const long dropped = sys(__NR_prctl, PR_CAPBSET_DROP, capability, 0, 0, 0);
+    if (dropped == -EINVAL) break;  // this kernel has no more
+    if (dropped < 0) return failure.set("drop a capability", "", dropped), false;
+  }
+  return true;
+}
+
+bool limit_capabilities(uint64_t keep, Failure& failure) {
+  __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct now[2] = {}, sets[2] = {};
+  long done = sys(__NR_capget, &header, now);
+  for (unsigned half = 0; half < 2; ++half) {
+    // Never more than there is: `keep` may name what this kernel or dsec itself does not have.
+    sets[half].effective = sets[half].permitted = now[half].permitted & static_cast<uint32_t>(keep >> 32 * half);
+  }
+  if (done >= 0) done = sys(__NR_capset, &header, sets);
+  if (done >= 0) done = sys(__NR_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+  if (done < 0) return failure.set("set the capabilities", "", done), false;
+  return true;
+}
+
+bool install_filter(const Config& config, Failure& failure) {
+  const long done = sys(__NR_seccomp, SECCOMP_SET_MODE_FILTER, 0, &config.filter);
+  if (done < 0) return failure.set("install the system call filter", "", done), false;
+  return true;
+}
+
+int start_init(const Config& config, int alive, Failure& failure) {
+  setup.config = &config;
+  setup.alive = alive;
+  clone_args args = {};
+  args.flags = CLONE_VM | CLONE_VFORK;
+  args.exit_signal = SIGCHLD;
+  const long outer =
+      clone_on_stack(args, setup.outer_stack, sizeof setup.outer_stack, enter_user_namespace, nullptr);
+  if (outer < 0) {
+    failure.set("clone", "", outer);
+    return -1;
+  }
+  sys(__NR_wait4, outer, nullptr, 0, nullptr);
+  if (setup.failure.failed()) {
+    if (setup.init_pid > 0) sys(__NR_wait4, setup.init_pid, nullptr, 0, nullptr);
+    failure = setup.failure;
+    return -1;
+  }
+  return setup.init_pid;
+}
+
+}  // namespace dsec::guest

@@ -1,0 +1,87 @@
+
+#include "runners/guest/keeper.h"
+#include "runners/guest/sys.h"
+
+namespace dsec::guest {
+
+void append_text_json(Buffer& out, const char* key, const char* data, size_t size) {
+  out.append("\"");
+  out.append(key);
+  out.append("\":\"");
+  out.append_json(data, size);
+  out.append("\"");
+}
+
+namespace {
+
+void append_member(Buffer& out, const char* key, int64_t value) {
+  out.append(",\"");
+  out.append(key);
+  out.append("\":");
+  out.append_number(value);
+}
+
+void append_state(Buffer& out) {
+  const Config& config = keeper.config;
+  out.append("{\"schema\":1,");
+  append_text_json(out, "id", config.id.data, config.id.size);
+  out.append(",");
+  append_text_json(out, "state", keeper.state, strlen(keeper.state));
+  out.append(",");
+  append_text_json(out, "reason", keeper.reason ? keeper.reason : "", keeper.reason ? strlen(keeper.reason) : 0);
+  out.append(",");
+  append_text_json(out, "boot_id", config.boot_id.data, config.boot_id.size);
+  append_member(out, "keeper_pid", keeper.self_pid);
+  append_member(out, "init_pid", keeper.init_pid);
+  append_member(out, "started_us", static_cast<int64_t>(keeper.started_wall_us));
+  append_member(out, "ended_us", static_cast<int64_t>(keeper.ended_wall_us));
+  append_member(out, "first_id", config.first_id);
+  append_member(out, "id_count", config.id_count);
+  append_member(out, "commands", keeper.command_count);
+  out.append(",");
+  append_text_json(out, "hostname", config.hostname.data, config.hostname.size);
+  if (keeper.main_record.size) {
+    out.append(",\"main\":");
+    out.append(keeper.main_record.data, keeper.main_record.size);
+  }
+  out.append("}\n");
+}
+
+}  // namespace
+
+// The keeper is the only writer. While the sandbox runs the file need not survive a power cut: nothing of the sandbox
+// does.
+void write_state(bool durable) {
+  static constexpr char kTemporary[] = ".tmp-state";
+  Buffer text = {};
+  append_state(text);
+  const int fd = static_cast<int>(
+      open_at(keeper.directory, kTemporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
+  long done = fd < 0 ? fd : write_fd(fd, text.data, text.size);
+  if (done == static_cast<long>(text.size) && durable) done = sys(__NR_fsync, fd) < 0 ? -1 : done;
+  if (fd >= 0) close_fd(fd);
+  if (done == static_cast<long>(text.size)) {
+    sys(__NR_renameat2, keeper.directory, kTemporary, keeper.directory, "state.json", 0);
+    if (durable) sys(__NR_fsync, keeper.directory);
+  }
+  text.clear();
+}
+
+// memory.events (v2) and memory.oom_control (v1) have the same line.
+uint64_t oom_kills() {
+  if (keeper.config.oom_fd < 0) return 0;
+  char text[512];
+  const long size = sys(__NR_pread64, keeper.config.oom_fd, text, sizeof text, 0);
+  static constexpr char kKey[] = "oom_kill ";
+  for (long at = 0; at + 9 < size; ++at) {
+    if ((at > 0 && text[at - 1] != '\n') || memcmp(text + at, kKey, 9) != 0) continue;
+    uint64_t count = 0;
+    for (at += 9; at < size && text[at] >= '0' && text[at] <= '9'; ++at) {
+      count = count * 10 + static_cast<unsigned>(text[at] - '0');
+    }
+    return count;
+  }
+  return 0;
+}
+
+}  // namespace dsec::guest

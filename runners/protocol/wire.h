@@ -1,0 +1,160 @@
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+/// What dsec and a sandbox's keeper say to each other over a stream socket: frames of a FrameHeader and `length` bytes.
+/// Used by the freestanding keeper too, so nothing here needs a C library. Both ends are of one machine: native byte
+/// order, no padding between fields. See man/dsec-keeper.7.md.
+namespace dsec::runners::wire {
+
+/// Raised when a frame changes its meaning; a keeper answers Hello with its own, and a newer dsec speaks the older one.
+inline constexpr uint32_t kVersion = 1;
+
+/// Frames longer than this are refused: argv and environment of one command may reach the kernel's usual 2 MiB.
+inline constexpr uint32_t kMaxFrame = 4u << 20;
+
+/// The control socket's name in a sandbox's directory.
+inline constexpr char kSocketName[] = "control.sock";
+
+enum class Type : uint16_t {
+  // dsec to keeper
+  Start = 1,     ///< StartField order below, with descriptors; only as the first frame on the keeper's descriptor 3
+  Exec = 2,      ///< u32 ExecFlags, u16 rows, u16 columns, u64 timeout_ms, u64 output_limit, str user, str workdir,
+                 ///< strs argv, strs env
+  Attach = 3,    ///< str exec_id
+  Stdin = 4,     ///< bytes, for the command of this connection
+  StdinEof = 5,  ///< nothing
+  Resize = 6,    ///< u16 rows, u16 columns
+  Signal = 7,    ///< u32 signal number
+  Stop = 8,      ///< u64 grace_ms; answered by Ended
+  List = 9,      ///< answered by Command for each that runs, then Done
+  Wait = 10,     ///< answered by Ended
+  // keeper to dsec
+  Started = 32,      ///< u32 pid of PID 1 as the keeper sees it
+  Failed = 33,       ///< u32 errno (0: none), str what was attempted
+  ExecStarted = 34,  ///< str exec_id
+  Stdout = 35,       ///< u64 time_us since the epoch, bytes
+  Stderr = 36,       ///< the same
+  Exited = 37,       ///< a Result; the last of a command
+  Attached = 38,     ///< spool descriptors and how much of each is valid: str exec_id, u64 x 2 bytes dropped of stdout,
+                     ///< stderr so far, u32 count, u64 lengths
+  Command = 39,      ///< str exec_id, u32 running, strs argv
+  Done = 40,         ///< nothing
+  Ended = 41,        ///< nothing: state.json is final
+};
+
+struct FrameHeader {
+  uint32_t length;  ///< of what follows
+  Type type;
+  uint16_t reserved;
+};
+static_assert(sizeof(FrameHeader) == 8);
+
+enum ExecFlags : uint32_t {
+  kExecTty = 1,
+  kExecStdin = 2,
+  kExecMain = 4,
+  kExecDetach = 8,
+  kExecMakeWorkdir = 16,  ///< the directory of the sandbox itself is made when it is missing
+};
+
+enum StartFlags : uint32_t {
+  kStartHostNetwork = 1,
+  kStartUserNamespace = 2,
+  kStartReadOnly = 4,
+};
+
+/// How a command ended (model ExecResult).
+enum class Cause : uint32_t { Exited, Signalled, TimedOut, OutOfMemory, CannotExecute, NotFound, Lost };
+
+/// How one prepared mount is put into the sandbox.
+enum class MountKind : uint32_t {
+  Directory,         ///< target is made when it is missing
+  File,              ///< target is made when it is missing
+  Optional,          ///< left out when the target is missing
+};
+
+/// One record of a spool file, followed by `length` bytes.
+struct SpoolRecord {
+  uint64_t time_us;  ///< since the epoch
+  uint32_t length;
+  uint32_t stream;  ///< 1 stdout, 2 stderr
+};
+static_assert(sizeof(SpoolRecord) == 16);
+
+/// Spool files of a command, in spool/: <exec_id>.head, then for each stream two halves of its tail, of which the older
+/// one is dropped when the younger is full: <exec_id>.<stream>a and <exec_id>.<stream>b.
+inline constexpr unsigned kSpoolFiles = 5;
+
+/// Reads fields in order; after the first that does not fit, `ok` is false and everything reads as empty.
+class Reader {
+ public:
+  Reader(const void* data, size_t size) : at_(static_cast<const char*>(data)), end_(at_ + size) {}
+
+  bool ok() const { return ok_; }
+  size_t left() const { return ok_ ? static_cast<size_t>(end_ - at_) : 0; }
+  const char* rest() const { return at_; }
+
+  uint16_t u16() { return number<uint16_t>(); }
+  uint32_t u32() { return number<uint32_t>(); }
+  uint64_t u64() { return number<uint64_t>(); }
+
+  /// A string is its length, its bytes and a NUL, so that it can be handed to the kernel where it lies.
+  struct String {
+    const char* data;
+    uint32_t size;
+  };
+  String str() {
+    const uint32_t size = u32();
+    if (!ok_ || left() < size_t{size} + 1 || at_[size] != '\0') return fail();
+    const String result{at_, size};
+    at_ += size_t{size} + 1;
+    return result;
+  }
+
+ private:
+  template <typename T>
+  T number() {
+    T value = 0;
+    if (left() < sizeof value) {
+      ok_ = false;
+      return 0;
+    }
+    __builtin_memcpy(&value, at_, sizeof value);
+    at_ += sizeof value;
+    return value;
+  }
+  String fail() {
+    ok_ = false;
+    return {"", 0};
+  }
+
+  const char* at_;
+  const char* end_;
+  bool ok_ = true;
+};
+
+/// Appends fields to anything with append(const char*, size).
+template <typename Sink>
+class Writer {
+ public:
+  explicit Writer(Sink& sink) : sink_(sink) {}
+  Writer& u16(uint16_t value) { return raw(&value, sizeof value); }
+  Writer& u32(uint32_t value) { return raw(&value, sizeof value); }
+  Writer& u64(uint64_t value) { return raw(&value, sizeof value); }
+  Writer& str(const char* data, size_t size) {
+    u32(static_cast<uint32_t>(size));
+    raw(data, size);
+    return raw("", 1);
+  }
+  Writer& raw(const void* data, size_t size) {
+    sink_.append(static_cast<const char*>(data), size);
+    return *this;
+  }
+
+ private:
+  Sink& sink_;
+};
+
+}  // namespace dsec::runners::wire
