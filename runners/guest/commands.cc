@@ -138,11 +138,11 @@ long open_streams(Command& command, Entry& entry, uint16_t rows, uint16_t column
   return done < 0 ? done : 0;
 }
 
-void close_child_ends(Entry& entry) {
+// In our table only: the helper has had its own since it was cloned, and still goes by the numbers in `entry`.
+void close_child_ends(const Entry& entry) {
   if (entry.input >= 0) close_fd(entry.input);
   if (entry.output >= 0 && entry.output != entry.input) close_fd(entry.output);
   if (entry.error >= 0 && entry.error != entry.output) close_fd(entry.error);
-  entry.input = entry.output = entry.error = -1;
 }
 
 void put_back(Entry* entry) {
@@ -321,7 +321,7 @@ void start_command(Client& client, Buffer frame) {
   command->tty = flags & wire::kExecTty;
   command->main = flags & wire::kExecMain;
   command->has_stdin = command->tty || flags & wire::kExecStdin;
-  command->spool.begin(keeper.spool_directory, command->id, output_limit);
+  command->spool.begin(keeper.spool_directory, command->id, output_limit ? output_limit : keeper.config.output_limit);
   command->start_us = monotonic_us();
   command->deadline_us = timeout_ms ? command->start_us + timeout_ms * 1000 : 0;
   command->oom_kills = oom_kills();
@@ -338,14 +338,13 @@ void start_command(Client& client, Buffer frame) {
   entry->init_pidfd = keeper.init_pidfd;
   entry->input = entry->output = entry->error = -1;
   entry->tty = command->tty;
-  entry->make_workdir = flags & wire::kExecMakeWorkdir;
+  // The sandbox's own is made when the image lacks it, as images expect; one that a caller names must be there.
+  entry->make_workdir = workdir.size == 0;
   entry->argv = command->argv.items;
-  entry->workdir = workdir.size ? workdir.data : "/";
+  entry->workdir = workdir.size ? workdir.data : keeper.config.workdir.size ? keeper.config.workdir.data : "/";
   const char* const wanted_user = user.size ? user.data : keeper.config.user.data;
 
-  send(client, wire::Type::ExecStarted, [&] {
-    return command->id;
-  }(), strlen(command->id));
+  send(client, wire::Type::ExecStarted, command->id, strlen(command->id));
   if (command->main) {
     record_main(*command);
     write_state(false);

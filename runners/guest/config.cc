@@ -94,7 +94,16 @@ bool Config::read(wire::Reader& reader, const int* fds, unsigned descriptor_coun
     mounts[i].kind = static_cast<wire::MountKind>(reader.u32());
     mounts[i].target = reader.str();
   }
-  return masked.read(reader) && read_only.read(reader) && reader.ok() && from.valid && reader.left() == 0 &&
+  if (!masked.read(reader) || !read_only.read(reader)) return false;
+  resource_count = reader.u32();
+  if (resource_count > kMaxResourceLimits) return false;
+  for (uint32_t i = 0; i < resource_count; ++i) {
+    resources[i].resource = reader.u32();
+    resources[i].soft = reader.u64();
+    resources[i].hard = reader.u64();
+  }
+  oom_score = reader.str();
+  return reader.ok() && from.valid && reader.left() == 0 &&
          (user_namespace_fd >= 0) == ((flags & wire::kStartUserNamespace) != 0);
 }
 

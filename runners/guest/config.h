@@ -32,8 +32,13 @@ struct LimitCgroup {
   Text name;
 };
 
+struct ResourceLimit {
+  uint32_t resource;
+  uint64_t soft, hard;
+};
+
 constexpr uint32_t kNoDescriptor = 0xffffffff;
-constexpr unsigned kMaxDescriptors = 250, kMaxMounts = 200, kMaxLimitCgroups = 8;
+constexpr unsigned kMaxDescriptors = 250, kMaxMounts = 200, kMaxLimitCgroups = 8, kMaxResourceLimits = 16;
 
 /// What the Start frame says, in its order. The texts point into the frame, which lives as long as the keeper.
 struct Config {
@@ -52,6 +57,9 @@ struct Config {
   LimitCgroup limits[kMaxLimitCgroups];
   PreparedMount mounts[kMaxMounts];
   Strings masked, read_only;
+  uint32_t resource_count;
+  ResourceLimit resources[kMaxResourceLimits];
+  Text oom_score;
 
   /// The host id of an id inside; ids beyond the map become the overflow id, which can own nothing here.
   uint32_t outside(uint32_t inside) const { return inside < id_count ? first_id + inside : 65534; }

@@ -16,10 +16,10 @@ int fail(Entry& entry, const char* step, const char* object, long result) {
 }
 
 // After this the command is the OOM killer's first choice, and the keeper, PID 1 and the host are not.
-int prefer_for_oom() {
+int prefer_for_oom(const Config& config) {
   const long fd = open_at(-100, "/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
   if (fd < 0) return static_cast<int>(fd);
-  const long written = write_fd(static_cast<int>(fd), "500", 3);
+  const long written = write_fd(static_cast<int>(fd), config.oom_score.data, config.oom_score.size);
   close_fd(static_cast<int>(fd));
   return written < 0 ? static_cast<int>(written) : 0;
 }
@@ -83,7 +83,7 @@ int execute(Entry& entry) {
 int run_command(void* argument) {
   Entry& entry = *static_cast<Entry*>(argument);
   const Config& config = *entry.config;
-  if (const int error = prefer_for_oom()) return fail(entry, "set the OOM preference", "", error);
+  if (const int error = prefer_for_oom(config)) return fail(entry, "set the OOM preference", "", error);
 
   // Descriptors first: once inside, nothing of the keeper's may be open. 3 is the way in, 4… are the limits.
   const int wanted[] = {entry.input, entry.output, entry.error, entry.init_pidfd};

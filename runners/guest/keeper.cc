@@ -46,20 +46,19 @@ namespace {
 
 constexpr unsigned kStartFd = 3;
 
-void limit(int resource, uint64_t soft, uint64_t hard) {
-  rlimit64 now = {};
-  sys(__NR_prlimit64, 0, resource, nullptr, &now);
-  rlimit64 wanted = {soft, hard};
-  if (wanted.rlim_max > now.rlim_max) wanted.rlim_max = now.rlim_max;
-  if (wanted.rlim_cur > wanted.rlim_max) wanted.rlim_cur = wanted.rlim_max;
-  sys(__NR_prlimit64, 0, resource, &wanted, nullptr);
-}
-
-// What the sandbox inherits of us must not depend on who called dsec.
-void set_limits() {
-  limit(RLIMIT_NOFILE, 65536, 524288);
-  limit(RLIMIT_CORE, 0, ~uint64_t{0});
-  limit(RLIMIT_STACK, 8u << 20, ~uint64_t{0});
+// What the sandbox inherits of us must not depend on who called dsec. A hard limit below the wanted one stays: raising
+// it needs a right that dsec may not have.
+bool set_limits(Failure& failure) {
+  for (uint32_t i = 0; i < keeper.config.resource_count; ++i) {
+    const ResourceLimit& wanted = keeper.config.resources[i];
+    rlimit64 limit = {};
+    sys(__NR_prlimit64, 0, wanted.resource, nullptr, &limit);
+    if (wanted.hard < limit.rlim_max) limit.rlim_max = wanted.hard;
+    limit.rlim_cur = wanted.soft < limit.rlim_max ? wanted.soft : limit.rlim_max;
+    const long done = sys(__NR_prlimit64, 0, wanted.resource, &limit, nullptr);
+    if (done < 0) return failure.set("set a resource limit", "", done), false;
+  }
+  return true;
 }
 
 bool read_environment(Failure& failure) {
@@ -67,7 +66,7 @@ bool read_environment(Failure& failure) {
   sys(__NR_prctl, PR_SET_NAME, "dsec-keeper", 0, 0, 0);
   sys(__NR_setsid);
   sys(__NR_umask, 077);
-  set_limits();
+  if (!set_limits(failure)) return false;
   const uint64_t blocked = ~uint64_t{0};
   sys(__NR_rt_sigprocmask, SIG_SETMASK, &blocked, nullptr, sizeof blocked);
   keeper.self_pid = static_cast<int>(sys(__NR_getpid));

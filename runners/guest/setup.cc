@@ -178,11 +178,7 @@ int build_root(const Config& config) {
 // PID 1 before its exec, inside all namespaces but the old root.
 int run_init(void*) {
   const Config& config = *setup.config;
-  if (join_limits(config)) return 1;
-  // Only now, so that what /proc/self/cgroup shows inside begins at the sandbox's own cgroups.
-  long done = sys(__NR_unshare, CLONE_NEWCGROUP);
-  if (done < 0) return fail("unshare the cgroup namespace", "", done);
-  done = sys(__NR_sethostname, config.hostname.data, config.hostname.size);
+  long done = sys(__NR_sethostname, config.hostname.data, config.hostname.size);
   if (done < 0) return fail("set the hostname", config.hostname.data, done);
   if (!(config.flags & wire::kStartHostNetwork) && bring_loopback_up()) return 1;
   if (build_root(config)) return 1;
@@ -204,9 +200,11 @@ int run_init(void*) {
   return fail("execute", "dsec-init", done);
 }
 
-// Outside still, but in the user namespace that the new ones shall belong to.
+// In the sandbox's cgroups, which only root of the host may clone into; then in the user namespace that the others
+// shall belong to. The cgroup namespace shows what is below the cgroups that we are in.
 int enter_user_namespace(void*) {
   const Config& config = *setup.config;
+  if (join_limits(config)) return 1;
   if (config.user_namespace_fd >= 0) {
     const long joined = sys(__NR_setns, config.user_namespace_fd, CLONE_NEWUSER);
     if (joined < 0) return fail("join the user namespace", "", joined);
@@ -218,9 +216,8 @@ int enter_user_namespace(void*) {
   }
   clone_args args = {};
   args.flags = CLONE_VM | CLONE_VFORK | CLONE_PARENT | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS |
-               CLONE_INTO_CGROUP;
+               CLONE_NEWCGROUP;
   if (!(config.flags & wire::kStartHostNetwork)) args.flags |= CLONE_NEWNET;
-  args.cgroup = static_cast<uint64_t>(config.cgroup_fd);
   const long pid = clone_on_stack(args, setup.inner_stack, sizeof setup.inner_stack, run_init, nullptr);
   if (pid < 0) return fail("clone PID 1 into its namespaces", "", pid);
   setup.init_pid = static_cast<int>(pid);
@@ -263,7 +260,8 @@ int start_init(const Config& config, int alive, Failure& failure) {
   setup.config = &config;
   setup.alive = alive;
   clone_args args = {};
-  args.flags = CLONE_VM | CLONE_VFORK;
+  args.flags = CLONE_VM | CLONE_VFORK | CLONE_INTO_CGROUP;
+  args.cgroup = static_cast<uint64_t>(config.cgroup_fd);
   args.exit_signal = SIGCHLD;
   const long outer =
       clone_on_stack(args, setup.outer_stack, sizeof setup.outer_stack, enter_user_namespace, nullptr);

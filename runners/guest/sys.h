@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "runners/protocol/clone_on_stack.h"
+
 /// System calls without a C library: each returns its result or a negative errno, so that children which share our
 /// memory have no errno to trample on.
 namespace dsec::guest {
@@ -56,9 +58,7 @@ inline long sys(long number, Args... args) {
   return syscall6(number, values[0], values[1], values[2], values[3], values[4], values[5]);
 }
 
-/// clone3(2). The child runs `run(argument)` on its own stack, [stack, stack + size), and exits with what it returns:
-/// with CLONE_VM it must touch nothing that the parent does not expect. Returns the child's pid or a negative errno.
-long clone_on_stack(clone_args& args, void* stack, size_t size, int (*run)(void*), void* argument);
+using runners::clone_on_stack;
 
 [[noreturn]] inline void exit_now(int code) {
   for (;;) sys(__NR_exit_group, code);

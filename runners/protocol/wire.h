@@ -21,7 +21,7 @@ enum class Type : uint16_t {
   // dsec to keeper
   Start = 1,     ///< StartField order below, with descriptors; only as the first frame on the keeper's descriptor 3
   Exec = 2,      ///< u32 ExecFlags, u16 rows, u16 columns, u64 timeout_ms, u64 output_limit, str user, str workdir,
-                 ///< strs argv, strs env
+                 ///< strs argv, strs env; 0 and empty: the sandbox's own
   Attach = 3,    ///< str exec_id
   Stdin = 4,     ///< bytes, for the command of this connection
   StdinEof = 5,  ///< nothing
@@ -56,7 +56,6 @@ enum ExecFlags : uint32_t {
   kExecStdin = 2,
   kExecMain = 4,
   kExecDetach = 8,
-  kExecMakeWorkdir = 16,  ///< the directory of the sandbox itself is made when it is missing
 };
 
 enum StartFlags : uint32_t {

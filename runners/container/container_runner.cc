@@ -1,0 +1,283 @@
+#include "runners/container/container_runner.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "runners/container/channel.h"
+#include "runners/container/exec_stream.h"
+#include "runners/container/guest_place.h"
+#include "runners/container/program.h"
+#include "runners/container/spool_reader.h"
+#include "runners/container/start.h"
+#include "runners/container/state_file.h"
+
+namespace dsec::runners {
+namespace fs = std::filesystem;
+using engine::ExecEvent;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+namespace {
+
+constexpr milliseconds kRemoveTimeout{10'000};
+
+Channel keeper_of(const fs::path& directory) {
+  std::optional<Channel> channel = Channel::connect(directory);
+  if (channel) return std::move(*channel);
+  const engine::RunnerStatus status = read_status(directory);
+  throw usage_error("the sandbox is " + std::string(engine::to_string(status.state)) +
+                    (status.reason.empty() ? "" : ": " + status.reason));
+}
+
+class ContainerRunner final : public engine::Runner {
+ public:
+  explicit ContainerRunner(const engine::Home& home) : place_(home.run()), host_id_(home.host_id()) {}
+
+  void check(const SandboxSpec& spec) override {
+    if (::geteuid() != 0)
+      throw failure("running sandboxes needs root").hint("sudo dsec …; importing, building and publishing do not");
+    signal_number(spec.config.stop_signal);
+    for (const BindMount& bind : spec.binds) {
+      struct stat info = {};
+      if (!bind.source.starts_with('/') || !bind.target.starts_with('/') || bind.target == "/")
+        throw usage_error("a bind needs two absolute paths, the second below '/'").hint("-v /HOST/PATH:/PATH[:ro]");
+      if (::stat(bind.source.c_str(), &info) != 0) throw system_error("bind " + quote(bind.source));
+    }
+    if (spec.binds.size() > 128) throw usage_error("at most 128 binds are possible");
+    if (spec.hostname.size() > 64) throw usage_error("a hostname has at most 64 bytes");
+    std::string why;
+    if (!cgroups().has_lifecycle(&why)) throw failure("sandboxes need a v2 control group: " + why);
+    cgroups().check(spec.limits);
+    if (spec.limits.disk) throw failure("a disk limit cannot be enforced by this runner yet");
+  }
+
+  void start(engine::RunnerRequest request) override {
+    try {
+      start_sandbox({place_, cgroups(), program()}, request);
+    } catch (...) {
+      const std::exception_ptr failed = std::current_exception();
+      try {
+        reclaim(request.directory);
+      } catch (const Error&) {
+        // The lease stays; gc tries again.
+      }
+      std::rethrow_exception(failed);
+    }
+  }
+
+  engine::RunnerStatus status(const fs::path& directory) override { return read_status(directory); }
+
+  std::unique_ptr<engine::ExecStream> exec(const fs::path& directory, const ExecSpec& spec) override {
+    if (spec.argv.empty() || spec.argv[0].empty()) throw usage_error("no command is given");
+    if (!spec.workdir.empty() && spec.workdir[0] != '/')
+      throw usage_error("working directory " + quote(spec.workdir) + " is not absolute");
+    return start_exec(keeper_of(directory), spec);
+  }
+
+  std::unique_ptr<engine::ExecStream> attach(const fs::path& directory, const std::string& exec_id) override {
+    return attach_exec(keeper_of(directory), exec_id);
+  }
+
+  std::vector<engine::ExecInfo> commands(const fs::path& directory) override {
+    // Those that run first: one that ends in between is then in both lists, and in neither otherwise.
+    std::vector<engine::ExecInfo> running = list_running(directory);
+    std::vector<engine::ExecInfo> all = read_ended_commands(directory);
+    for (engine::ExecInfo& info : running) {
+      const bool ended =
+          std::any_of(all.begin(), all.end(), [&](const auto& other) { return other.exec_id == info.exec_id; });
+      if (!ended) all.push_back(std::move(info));
+    }
+    std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+      return a.exec_id.size() != b.exec_id.size() ? a.exec_id.size() < b.exec_id.size() : a.exec_id < b.exec_id;
+    });
+    return all;
+  }
+
+  bool wait(const fs::path& directory, std::optional<milliseconds> timeout) override {
+    return await_end(directory, wire::Type::Wait, "", timeout);
+  }
+
+  void stop(const fs::path& directory, milliseconds grace) override {
+    const auto count = static_cast<std::uint64_t>(std::max<std::int64_t>(grace.count(), 0));
+    // A keeper that does not answer in time has lost its sandbox: reclaim ends both.
+    if (!await_end(directory, wire::Type::Stop, FrameText().u64(count).text(), grace + kRemoveTimeout))
+      throw failure("the sandbox did not stop").hint("dsec rm --force kills its keeper, too");
+  }
+
+  void reclaim(const fs::path& directory) override {
+    kill_keeper(directory);
+    const std::string id = directory.filename().native();
+    SandboxCgroups::remove(cgroups(), id, kRemoveTimeout);
+    for (const char* name : {"upper", "work", "spool", "state.json", ".tmp-state", "commands.jsonl", "control.sock",
+                             "hostname", "hosts", "resolv.conf"})
+      remove_tree(directory / name);
+  }
+
+  void logs(const fs::path& directory, const engine::LogOptions& options, const engine::LogSink& sink) override;
+
+  engine::SandboxStats stats(const fs::path&) override { throw failure("stats are not available yet"); }
+  std::vector<engine::Change> diff(const fs::path&, std::span<const engine::StoredLayer>) override {
+    throw failure("diff is not available yet");
+  }
+  UniqueFd open_writable_layer(const fs::path&) override { throw failure("the writable layer is not available yet"); }
+  void copy_out(const fs::path&, const std::string&, int) override { throw failure("cp is not available yet"); }
+  void copy_in(const fs::path&, const std::string&, int) override { throw failure("cp is not available yet"); }
+
+ private:
+  const CgroupHost& cgroups() {
+    const std::lock_guard lock(mutex_);
+    if (!cgroups_) cgroups_.emplace(host_id_);
+    return *cgroups_;
+  }
+
+  int program() {
+    const std::lock_guard lock(mutex_);
+    if (!program_) program_ = load_guest_program();
+    return program_.get();
+  }
+
+  std::vector<engine::ExecInfo> list_running(const fs::path& directory) {
+    std::vector<engine::ExecInfo> found;
+    std::optional<Channel> channel = Channel::connect(directory);
+    if (!channel) return found;
+    channel->send(wire::Type::List, {});
+    while (const std::optional<Frame> frame = channel->receive()) {
+      if (frame->type != wire::Type::Command) break;
+      wire::Reader reader = frame->reader();
+      const auto text = [&] {
+        const auto value = reader.str();
+        return std::string(value.data, value.size);
+      };
+      engine::ExecInfo info;
+      info.exec_id = text();
+      info.running = reader.u32() != 0;
+      for (std::uint32_t left = reader.u32(); left > 0 && reader.ok(); --left) info.argv.push_back(text());
+      found.push_back(std::move(info));
+    }
+    return found;
+  }
+
+  // False when `timeout` passes first.
+  static bool await_end(const fs::path& directory, wire::Type request, const std::string& text,
+                        std::optional<milliseconds> timeout) {
+    std::optional<Channel> channel = Channel::connect(directory);
+    if (channel) {
+      try {
+        channel->send(request, text);
+        if (!channel->receive(timeout)) return false;
+      } catch (const Error&) {
+        // It went before it could answer, which its record tells.
+      }
+    }
+    // It may be about to close: it writes its record before it answers, and goes at once afterwards.
+    const auto end = steady_clock::now() + std::min(timeout.value_or(kRemoveTimeout), kRemoveTimeout);
+    while (living_keeper(directory)) {
+      if (steady_clock::now() >= end) return false;
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    return true;
+  }
+
+  // PID 1 dies with its parent, and with it everything inside.
+  static void kill_keeper(const fs::path& directory) {
+    for (int attempt = 0;; ++attempt) {
+      const pid_t keeper = living_keeper(directory);
+      if (!keeper) return;
+      const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, keeper, 0)));
+      // Only if the process that the descriptor names is still the one that holds the lock.
+      if (pidfd && living_keeper(directory) == keeper) ::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0);
+      if (attempt > 5000) throw failure("keeper " + std::to_string(keeper) + " of the sandbox does not end");
+      std::this_thread::sleep_for(milliseconds(attempt < 20 ? 1 : 2));
+    }
+  }
+
+  GuestPlace place_;
+  const std::string host_id_;
+  std::mutex mutex_;
+  std::optional<CgroupHost> cgroups_;
+  UniqueFd program_;
+};
+
+// Keeps the last `tail` lines of what is sent through it.
+class TailFilter {
+ public:
+  TailFilter(std::optional<std::size_t> tail, const engine::LogSink& sink) : tail_(tail), sink_(sink) {}
+
+  void add(ExecEvent::Kind kind, std::chrono::system_clock::time_point time, std::string_view data) {
+    if (!tail_) return sink_(kind, time, data);
+    for (std::size_t at = 0; at < data.size();) {
+      const std::size_t end = std::min(data.find('\n', at), data.size() - 1) + 1;
+      if (lines_.empty() || complete_) lines_.push_back({});
+      lines_.back().push_back({kind, time, std::string(data.substr(at, end - at))});
+      complete_ = data[end - 1] == '\n';
+      if (lines_.size() > *tail_) lines_.erase(lines_.begin());
+      at = end;
+    }
+  }
+  void flush() {
+    for (const auto& line : lines_)
+      for (const Piece& piece : line) sink_(piece.kind, piece.time, piece.text);
+    lines_.clear();
+    tail_.reset();
+  }
+
+ private:
+  struct Piece {
+    ExecEvent::Kind kind;
+    std::chrono::system_clock::time_point time;
+    std::string text;
+  };
+  std::optional<std::size_t> tail_;
+  const engine::LogSink& sink_;
+  std::vector<std::vector<Piece>> lines_;
+  bool complete_ = true;
+};
+
+void ContainerRunner::logs(const fs::path& directory, const engine::LogOptions& options, const engine::LogSink& sink) {
+  std::string exec_id = options.exec_id;
+  if (exec_id.empty()) {
+    const std::optional<SandboxRecord> record = read_record(directory);
+    if (record) exec_id = record->main_exec_id;
+    if (exec_id.empty()) throw usage_error("the sandbox has no main command").hint("name one: dsec logs --exec ID");
+  }
+  if (exec_id.find_first_not_of("0123456789") != std::string::npos)
+    throw usage_error("there is no command " + quote(exec_id));
+  TailFilter filter(options.tail, sink);
+  const std::vector<engine::ExecInfo> all = commands(directory);
+  const auto info =
+      std::find_if(all.begin(), all.end(), [&](const auto& other) { return other.exec_id == exec_id; });
+  if (info == all.end()) throw usage_error("there is no command " + quote(exec_id));
+  const std::uint64_t dropped[2] = {info->result ? info->result->stdout_dropped : 0,
+                                    info->result ? info->result->stderr_dropped : 0};
+  const engine::LogSink filtered = [&](ExecEvent::Kind kind, auto time, std::string_view data) {
+    filter.add(kind, time, data);
+  };
+  std::optional<Channel> channel;
+  if (options.follow && info->running) channel = Channel::connect(directory);
+  if (channel) {
+    follow_exec(std::move(*channel), exec_id, filtered, [&] { filter.flush(); });
+    return;
+  }
+  read_spool(open_spool(directory, exec_id), dropped, [&](unsigned stream, auto time, std::string_view data) {
+    filtered(stream ? ExecEvent::Kind::Stderr : ExecEvent::Kind::Stdout, time, data);
+  });
+  filter.flush();
+}
+
+}  // namespace
+
+std::unique_ptr<engine::Runner> make_container_runner(const engine::Home& home) {
+  return std::make_unique<ContainerRunner>(home);
+}
+
+}  // namespace dsec::runners

@@ -1,0 +1,146 @@
+#include "runners/container/exec_stream.h"
+
+#include "core/base/error.h"
+#include "runners/container/spool_reader.h"
+#include "runners/container/state_file.h"
+
+namespace dsec::runners {
+using engine::ExecEvent;
+using std::chrono::milliseconds;
+namespace {
+
+// Attached and output frames, decoded.
+struct Output {
+  ExecEvent::Kind kind;
+  std::chrono::system_clock::time_point time;
+  std::string_view data;
+};
+
+Output output_of(const Frame& frame) {
+  wire::Reader reader = frame.reader();
+  const std::uint64_t time = reader.u64();
+  if (!reader.ok()) throw failure("the sandbox's keeper broke the protocol");
+  return {frame.type == wire::Type::Stderr ? ExecEvent::Kind::Stderr : ExecEvent::Kind::Stdout,
+          std::chrono::system_clock::time_point(std::chrono::microseconds(time)),
+          {reader.rest(), reader.left()}};
+}
+
+// What a command had written when we attached to it.
+void replay(Frame& attached, const SpoolSink& sink) {
+  wire::Reader reader = attached.reader();
+  reader.str();
+  const std::uint64_t dropped[2] = {reader.u64(), reader.u64()};
+  const std::uint32_t count = reader.u32();
+  if (!reader.ok() || count != attached.descriptors.size())
+    throw failure("the sandbox's keeper broke the protocol");
+  std::vector<SpoolPart> parts;
+  for (UniqueFd& file : attached.descriptors) parts.push_back({std::move(file), reader.u64()});
+  read_spool(parts, dropped, sink);
+}
+
+Frame request(Channel& channel, wire::Type type, std::string_view text) {
+  channel.send(type, text);
+  std::optional<Frame> answer = channel.receive();
+  if (answer->type == wire::Type::Failed) throw keeper_error(*answer);
+  return std::move(*answer);
+}
+
+class ContainerExecStream final : public engine::ExecStream {
+ public:
+  ContainerExecStream(Channel channel, std::string exec_id, Frame attached = {})
+      : channel_(std::move(channel)), exec_id_(std::move(exec_id)) {
+    // Held as it is: it may be large, and its reader asks for one event after the other.
+    if (!attached.descriptors.empty())
+      replay(attached, [&](unsigned stream, auto, std::string_view data) {
+        early_.push_back({stream ? ExecEvent::Kind::Stderr : ExecEvent::Kind::Stdout, std::string(data), {}});
+      });
+  }
+
+  const std::string& exec_id() const override { return exec_id_; }
+
+  std::optional<ExecEvent> next(std::optional<milliseconds> timeout) override {
+    if (!early_.empty()) {
+      ExecEvent event = std::move(early_.front());
+      early_.pop_front();
+      return event;
+    }
+    const std::optional<Frame> frame = channel_.receive(timeout);
+    if (!frame) return std::nullopt;
+    switch (frame->type) {
+      case wire::Type::Stdout:
+      case wire::Type::Stderr: {
+        const Output output = output_of(*frame);
+        return ExecEvent{output.kind, std::string(output.data), {}};
+      }
+      case wire::Type::Exited:
+        return ExecEvent{ExecEvent::Kind::Exited, "", read_result(frame->reader())};
+      default:
+        throw failure("the sandbox's keeper broke the protocol");
+    }
+  }
+
+  void write_stdin(std::string_view bytes) override {
+    while (!bytes.empty()) {
+      const std::string_view part = bytes.substr(0, 64 << 10);
+      send(wire::Type::Stdin, part);
+      bytes.remove_prefix(part.size());
+    }
+  }
+  void close_stdin() override { send(wire::Type::StdinEof, {}); }
+  void resize(std::uint16_t rows, std::uint16_t columns) override {
+    send(wire::Type::Resize, FrameText().u16(rows).u16(columns).text());
+  }
+  void signal(int signo) override {
+    send(wire::Type::Signal, FrameText().u32(static_cast<std::uint32_t>(signo)).text());
+  }
+
+ private:
+  void send(wire::Type type, std::string_view text) {
+    const std::lock_guard lock(sending_);
+    channel_.send(type, text);
+  }
+
+  Channel channel_;
+  const std::string exec_id_;
+  std::deque<ExecEvent> early_;
+  std::mutex sending_;
+};
+
+}  // namespace
+
+std::unique_ptr<engine::ExecStream> start_exec(Channel channel, const ExecSpec& spec) {
+  std::uint32_t flags = 0;
+  if (spec.tty) flags |= wire::kExecTty;
+  if (spec.open_stdin) flags |= wire::kExecStdin;
+  if (spec.main) flags |= wire::kExecMain;
+  if (spec.detach) flags |= wire::kExecDetach;
+  FrameText text;
+  text.u32(flags).u16(spec.rows).u16(spec.columns);
+  text.u64(spec.timeout ? static_cast<std::uint64_t>(std::max<std::int64_t>(spec.timeout->count(), 1)) : 0);
+  text.u64(spec.output_limit.value_or(0));
+  text.str(spec.user).str(spec.workdir);
+  text.strs(spec.argv).strs(spec.env);
+  const Frame answer = request(channel, wire::Type::Exec, text.text());
+  return std::make_unique<ContainerExecStream>(std::move(channel), answer.text);
+}
+
+std::unique_ptr<engine::ExecStream> attach_exec(Channel channel, const std::string& exec_id) {
+  Frame answer = request(channel, wire::Type::Attach, FrameText().str(exec_id).text());
+  return std::make_unique<ContainerExecStream>(std::move(channel), exec_id, std::move(answer));
+}
+
+void follow_exec(Channel channel, const std::string& exec_id, const engine::LogSink& sink,
+                 const std::function<void()>& caught_up) {
+  Frame attached = request(channel, wire::Type::Attach, FrameText().str(exec_id).text());
+  replay(attached, [&](unsigned stream, auto time, std::string_view data) {
+    sink(stream ? ExecEvent::Kind::Stderr : ExecEvent::Kind::Stdout, time, data);
+  });
+  caught_up();
+  while (const std::optional<Frame> frame = channel.receive()) {
+    if (frame->type == wire::Type::Exited) return;
+    const Output output = output_of(*frame);
+    sink(output.kind, output.time, output.data);
+  }
+}
+
+}  // namespace dsec::runners

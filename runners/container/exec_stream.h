@@ -1,0 +1,22 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+
+#include "core/engine/engine.h"
+#include "runners/container/channel.h"
+
+namespace dsec::runners {
+
+/// Starts a command and returns the client's end of it. Throws Error when the keeper refuses it.
+std::unique_ptr<engine::ExecStream> start_exec(Channel channel, const ExecSpec& spec);
+/// What is kept of a running command's output, then live.
+std::unique_ptr<engine::ExecStream> attach_exec(Channel channel, const std::string& exec_id);
+
+/// The output of a running command with the time of each piece, until it ends; `caught_up` is called between what is
+/// kept and what comes live.
+void follow_exec(Channel channel, const std::string& exec_id, const engine::LogSink& sink,
+                 const std::function<void()>& caught_up);
+
+}  // namespace dsec::runners

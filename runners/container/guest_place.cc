@@ -1,0 +1,120 @@
+#include "runners/container/guest_place.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <exception>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/mount.h"
+#include "runners/isolation/sandbox_paths.h"
+
+namespace dsec::runners {
+namespace fs = std::filesystem;
+namespace {
+
+// Part of the name, so that a dsec with another content makes its own.
+constexpr char kName[] = "guest-1";
+
+void make_device(const fs::path& path, unsigned major_number, unsigned minor_number) {
+  if (::mknod(path.c_str(), S_IFCHR | 0666, ::makedev(major_number, minor_number)) != 0)
+    throw system_error("make device " + quote(path.native()));
+  // Whatever the umask.
+  if (::chmod(path.c_str(), 0666) != 0) throw system_error("set the mode of " + quote(path.native()));
+}
+
+void make_file(const fs::path& path, std::string_view content) {
+  const UniqueFd file = open_file(path, O_WRONLY | O_CREAT | O_EXCL, 0644);
+  write_all(file.get(), content);
+}
+
+void fill_dev(const fs::path& dev) {
+  for (const char* name : {"", "pts", "shm", "mqueue"}) make_directories(dev / name);
+  for (const DeviceNode& device : kDevices) make_device(dev / device.name, device.major, device.minor);
+  for (const DeviceLink& link : kDeviceLinks) fs::create_symlink(link.target, dev / link.name);
+  make_file(dev / "console", "");
+}
+
+void fill(const fs::path& place) {
+  fill_dev(place / "dev");
+  for (const char* name : {"sys/devices/system", "sys/kernel/mm", "sys/fs/cgroup", "sys/class", "sys/block"})
+    make_directories(place / name);
+  for (const char* name : {"base/dev", "base/proc", "base/sys", "base/etc", "empty", "proc", "root"})
+    make_directories(place / name);
+  for (const char* name : {"hosts", "hostname", "resolv.conf"}) make_file(place / "base/etc" / name, "");
+  ::chmod((place / "empty").c_str(), 0555);
+}
+
+// On a thread of its own, whose namespace nobody else shares.
+UniqueFd make_namespace(const fs::path& place) {
+  if (::unshare(CLONE_FS | CLONE_NEWNS) != 0) throw system_error("make a mount namespace");
+  set_propagation("/", Propagation::Private, Submounts::With);
+  const UniqueFd root = clone_mount(place);
+  // A sandbox may mount its own /proc only where a whole one is visible already (the kernel's mount_too_revealing).
+  const UniqueFd proc = clone_mount("/proc");
+  set_mount_attributes(root.get(), MountFlags::kReadOnly | MountFlags::kNoSuid | MountFlags::kNoDev |
+                                       MountFlags::kNoExec);
+  attach_mount(root.get(), place);
+  attach_mount(proc.get(), root.get(), "proc");
+  if (::fchdir(root.get()) != 0) throw system_error("enter " + quote(place.native()));
+  if (::syscall(SYS_pivot_root, ".", ".") != 0) throw system_error("pivot_root to " + quote(place.native()));
+  if (::umount2(".", MNT_DETACH) != 0) throw system_error("leave the host's mounts");
+  return open_file("/proc/thread-self/ns/mnt", O_RDONLY);
+}
+
+}  // namespace
+
+void GuestPlace::make() {
+  const fs::path wanted = run_ / kName;
+  std::error_code ignored;
+  if (!fs::exists(wanted, ignored)) {
+    make_directories(run_);
+    const TempDirectory temporary(run_);
+    const fs::path made = temporary.path() / kName;
+    const mode_t old_mask = ::umask(022);
+    try {
+      fill(made);
+    } catch (...) {
+      ::umask(old_mask);
+      throw;
+    }
+    ::umask(old_mask);
+    // Another process may have been first; a directory with content is never replaced.
+    if (::rename(made.c_str(), wanted.c_str()) != 0 && errno != ENOTEMPTY && errno != EEXIST)
+      throw system_error("rename to " + quote(wanted.native()));
+  }
+  path_ = wanted;
+}
+
+const fs::path& GuestPlace::path() {
+  const std::lock_guard lock(mutex_);
+  if (path_.empty()) attempt("cannot prepare what sandboxes share", [&] { make(); });
+  return path_;
+}
+
+int GuestPlace::keeper_namespace() {
+  const fs::path place = path();
+  const std::lock_guard lock(mutex_);
+  if (!namespace_) {
+    std::exception_ptr failed;
+    std::thread([&] {
+      try {
+        namespace_ = make_namespace(place);
+      } catch (...) {
+        failed = std::current_exception();
+      }
+    }).join();
+    if (failed) std::rethrow_exception(failed);
+  }
+  return namespace_.get();
+}
+
+}  // namespace dsec::runners

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <filesystem>
+#include <mutex>
+
+#include "core/base/unique_fd.h"
+
+namespace dsec::runners {
+
+/// What all sandboxes of a DSEC_HOME have in common on disk, below run/guest, and the mount namespace that keepers live
+/// in. The files are made once, whole or not at all, and never change:
+///   dev/       device nodes and links; each sandbox gets a read-only id-mapped view
+///   sys/       directories that parts of the host's /sys are bound to
+///   base/      the lowest layer of every sandbox: mount points and files that an image may lack
+///   empty/     hides directories; proc/ and root/ are mount points
+class GuestPlace {
+ public:
+  explicit GuestPlace(std::filesystem::path run_directory) : run_(std::move(run_directory)) {}
+
+  /// Makes what is missing. Throws Error.
+  const std::filesystem::path& path();
+  /// A mount namespace that holds the place as its root and a /proc, and nothing else, so that copying it for a sandbox
+  /// costs next to nothing. Made once per object; nobody is in it unless keepers are.
+  int keeper_namespace();
+
+ private:
+  void make();
+
+  const std::filesystem::path run_;
+  std::filesystem::path path_;
+  std::mutex mutex_;
+  UniqueFd namespace_;
+};
+
+}  // namespace dsec::runners

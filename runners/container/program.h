@@ -1,0 +1,13 @@
+#pragma once
+
+#include "core/base/unique_fd.h"
+
+namespace dsec::runners {
+
+/// dsec-init as processes of sandboxes run it: a copy in sealed memory, which nothing can write any more, with a mode
+/// that lets anybody execute and nobody of a user namespace read it, so that the kernel keeps its processes closed to
+/// ptrace and /proc/<pid>/mem. Found beside the running program, else in ../libexec/dsec. Throws Error when it is not
+/// there.
+UniqueFd load_guest_program();
+
+}  // namespace dsec::runners

@@ -1,0 +1,344 @@
+#include "runners/container/start.h"
+
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/mount.h>
+#include <signal.h>
+#include <sys/fsuid.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/mount.h"
+#include "core/engine/lease.h"
+#include "runners/container/channel.h"
+#include "runners/container/launch.h"
+#include "runners/isolation/capabilities.h"
+#include "runners/isolation/id_map.h"
+#include "runners/isolation/resource_limits.h"
+#include "runners/isolation/sandbox_paths.h"
+#include "runners/isolation/seccomp_filter.h"
+
+namespace dsec::runners {
+namespace fs = std::filesystem;
+using engine::RunnerRequest;
+namespace {
+
+constexpr std::uint32_t kNone = 0xffffffff;
+
+// Descriptors of the Start frame, named in it by their place.
+class DescriptorList {
+ public:
+  std::uint32_t add(int fd) {
+    fds_.push_back(fd);
+    return static_cast<std::uint32_t>(fds_.size() - 1);
+  }
+  std::uint32_t keep(UniqueFd fd) {
+    owned_.push_back(std::move(fd));
+    return add(owned_.back().get());
+  }
+  std::span<const int> all() const { return fds_; }
+
+ private:
+  std::vector<int> fds_;
+  std::vector<UniqueFd> owned_;
+};
+
+struct PreparedMount {
+  UniqueFd mount;
+  wire::MountKind kind;
+  std::string target;
+};
+
+constexpr std::uint64_t kQuiet = MountFlags::kNoSuid | MountFlags::kNoExec;
+
+// With everything mounted below it. Returns false when a filesystem among them cannot be id-mapped.
+bool set_tree_attributes(int mount, std::uint64_t set, int user_namespace) {
+  mount_attr attributes = {};
+  attributes.attr_set = set | (user_namespace >= 0 ? MOUNT_ATTR_IDMAP : 0);
+  attributes.userns_fd = user_namespace >= 0 ? static_cast<std::uint64_t>(user_namespace) : 0;
+  if (::syscall(SYS_mount_setattr, mount, "", AT_EMPTY_PATH | AT_RECURSIVE, &attributes, sizeof attributes) == 0)
+    return true;
+  if (user_namespace >= 0 && (errno == EINVAL || errno == EPERM)) return false;
+  throw system_error("set the attributes of a mount");
+}
+
+// The calling thread as the owner of a sandbox's ids while it lives, with all its capabilities. An overlay acts with
+// the identity that made it: ours does not exist on id-mapped layers, so that it could create nothing there.
+class FileIdentity {
+ public:
+  explicit FileIdentity(std::uint32_t id) {
+    if (id == 0) return;
+    active_ = true;
+    ::setfsgid(id);
+    ::setfsuid(id);
+    // Leaving uid 0 took the effective capabilities that concern files; coming back gives them again.
+    __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct sets[2] = {};
+    if (::syscall(SYS_capget, &header, sets) != 0) throw system_error("read the capabilities");
+    for (auto& set : sets) set.effective = set.permitted;
+    if (::syscall(SYS_capset, &header, sets) != 0) throw system_error("keep the capabilities");
+  }
+  ~FileIdentity() {
+    if (!active_) return;
+    ::setfsuid(0);
+    ::setfsgid(0);
+  }
+  FileIdentity(const FileIdentity&) = delete;
+  FileIdentity& operator=(const FileIdentity&) = delete;
+
+ private:
+  bool active_ = false;
+};
+
+class Starter {
+ public:
+  Starter(const StartParts& parts, RunnerRequest& request)
+      : parts_(parts), request_(request), spec_(request.spec), directory_(request.directory) {}
+
+  void run() {
+    map_ = spec_.userns == UserNamespace::Auto ? id_map_for(request_.id, host_id_range()) : IdMap{0, 0xffffffff};
+    if (spec_.userns == UserNamespace::Auto) user_namespace_ = make_user_namespace(map_);
+    const SandboxCgroups cgroups =
+        attempt("cannot make its control groups",
+                [&] { return SandboxCgroups::create(parts_.cgroups, request_.id, spec_.limits); });
+    UniqueFd root = attempt("cannot make its root filesystem", [&] { return make_root(); });
+    attempt("cannot prepare its mounts", [&] { prepare_mounts(); });
+    launch(cgroups, std::move(root));
+  }
+
+ private:
+  int user_namespace() const { return user_namespace_ ? user_namespace_.get() : -1; }
+
+  UniqueFd shared(const char* name, std::uint64_t attributes) {
+    UniqueFd mount = clone_mount(parts_.place.path() / name);
+    if (user_namespace_) id_map_mount(mount.get(), user_namespace_.get());
+    if (attributes) set_mount_attributes(mount.get(), attributes);
+    return mount;
+  }
+
+  UniqueFd make_root() {
+    const UniqueFd base = shared("base", 0);
+    std::vector<int> lowers{base.get()};
+    struct stat top = {};
+    for (const UniqueFd& lower : request_.stack.lowers) {
+      if (::fstat(lower.get(), &top) != 0) throw system_error("stat a layer");
+      if (user_namespace_) idmap_mount(lower.get(), user_namespace_.get(), "a layer");
+      lowers.push_back(lower.get());
+    }
+    OverlaySpec overlay;
+    overlay.lowers = lowers;
+    overlay.source = "dsec";
+    overlay.skip_syncs = true;
+    overlay.attributes = MountFlags::kNoDev;
+    UniqueFd writable;
+    if (!spec_.read_only) {
+      writable = make_writable(top);
+      overlay.writable = writable.get();
+    }
+    const FileIdentity identity(map_.first);
+    return make_overlay(overlay);
+  }
+
+  // The merged root shows the attributes of the writable one, so they are those of the topmost layer.
+  UniqueFd make_writable(const struct stat& top) {
+    const fs::path upper = directory_ / "upper";
+    for (const fs::path& path : {upper, directory_ / "work"})
+      if (::mkdir(path.c_str(), 0755) != 0 && errno != EEXIST)
+        throw system_error("make directory " + quote(path.native()));
+    if (::chown(upper.c_str(), top.st_uid, top.st_gid) != 0 || ::chmod(upper.c_str(), top.st_mode & 07777) != 0)
+      throw system_error("set the owner and mode of " + quote(upper.native()));
+    UniqueFd mount = clone_mount(directory_);
+    if (user_namespace_) idmap_mount(mount.get(), user_namespace_.get(), "the writable layer");
+    return mount;
+  }
+
+  void add_mount(UniqueFd mount, wire::MountKind kind, std::string target) {
+    mounts_.push_back({std::move(mount), kind, std::move(target)});
+  }
+
+  void add_host_tree(const char* source, const char* target) {
+    UniqueFd mount = try_clone_mount(AT_FDCWD, source);
+    if (!mount && errno == ENOENT) return;  // this kernel does not have it
+    if (!mount) throw system_error("copy the mount of " + quote(source));
+    set_mount_attributes(mount.get(), MountFlags::kReadOnly | MountFlags::kNoDev | kQuiet);
+    add_mount(std::move(mount), wire::MountKind::Optional, target);
+  }
+
+  void add_file(const char* name, const std::string& content) {
+    const fs::path path = directory_ / name;
+    {
+      const UniqueFd file = open_file(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0644);
+      write_all(file.get(), content);
+      if (::fchmod(file.get(), 0644) != 0) throw system_error("set the mode of " + quote(path.native()));
+    }
+    UniqueFd mount = clone_mount(path);
+    if (user_namespace_) id_map_mount(mount.get(), user_namespace_.get());
+    set_mount_attributes(mount.get(), MountFlags::kNoDev | kQuiet);
+    add_mount(std::move(mount), wire::MountKind::File, "/etc/" + std::string(name));
+  }
+
+  void prepare_mounts() {
+    add_mount(shared("dev", MountFlags::kReadOnly | kQuiet), wire::MountKind::Directory, "/dev");
+    if (spec_.network == NetworkMode::Host) {
+      add_host_tree("/sys", "/sys");
+    } else {
+      add_mount(shared("sys", MountFlags::kReadOnly | MountFlags::kNoDev | kQuiet), wire::MountKind::Directory, "/sys");
+      add_host_tree("/sys/devices/system", "/sys/devices/system");
+      add_host_tree("/sys/kernel/mm", "/sys/kernel/mm");
+    }
+    const std::string name = hostname();
+    add_file("hostname", name + "\n");
+    add_file("hosts", "127.0.0.1\tlocalhost " + name + "\n::1\tlocalhost ip6-localhost ip6-loopback\n");
+    std::string resolver;
+    if (spec_.network == NetworkMode::Host) resolver = read_file("/etc/resolv.conf", 1 << 20);
+    add_file("resolv.conf", resolver);
+    for (const BindMount& bind : spec_.binds)
+      attempt("cannot bind " + quote(bind.source), [&] { add_bind(bind); });
+  }
+
+  void add_bind(const BindMount& bind) {
+    struct stat info = {};
+    UniqueFd mount = clone_mount(bind.source, Submounts::With);
+    if (::fstat(mount.get(), &info) != 0) throw system_error("stat it");
+    const std::uint64_t attributes =
+        MountFlags::kNoSuid | MountFlags::kNoDev | (bind.read_only ? MountFlags::kReadOnly : 0);
+    // Where a filesystem below cannot be id-mapped its files show the overflow id, and their modes decide.
+    if (!set_tree_attributes(mount.get(), attributes, user_namespace()))
+      set_tree_attributes(mount.get(), attributes, -1);
+    add_mount(std::move(mount), S_ISDIR(info.st_mode) ? wire::MountKind::Directory : wire::MountKind::File,
+              bind.target);
+  }
+
+  std::string hostname() const { return spec_.hostname.empty() ? request_.id : spec_.hostname; }
+
+  // Fixed for all sandboxes, so that a run here and one elsewhere see the same; the image and the caller may differ.
+  std::vector<std::string> environment() const {
+    std::vector<std::string> env{"HOSTNAME=" + hostname(), "TZ=UTC", "LANG=C.UTF-8"};
+    env.insert(env.end(), spec_.config.env.begin(), spec_.config.env.end());
+    return env;
+  }
+
+  void launch(const SandboxCgroups& cgroups, UniqueFd root) {
+    DescriptorList descriptors;
+    FrameText text;
+    const auto milliseconds = [](const auto& duration) {
+      return duration ? static_cast<std::uint64_t>(std::max<std::int64_t>(duration->count(), 1)) : 0;
+    };
+    std::uint32_t flags = 0;
+    if (spec_.network == NetworkMode::Host) flags |= wire::kStartHostNetwork;
+    if (user_namespace_) flags |= wire::kStartUserNamespace;
+    text.u32(wire::kVersion).u32(flags).str(directory_.native()).str(request_.id).str(hostname());
+    text.str(engine::ProcessIdentity::self().boot_id);
+    text.u64(milliseconds(spec_.lifetime)).u64(milliseconds(spec_.idle)).u64(spec_.limits.output);
+    text.u32(static_cast<std::uint32_t>(signal_number(spec_.config.stop_signal))).u64(kSandboxCapabilities);
+    text.str({reinterpret_cast<const char*>(kSeccompProgram), sizeof kSeccompProgram});
+    text.strs(environment()).str(spec_.config.workdir).str(spec_.config.user);
+    text.u32(map_.first).u32(map_.count);
+
+    text.u32(descriptors.keep(open_file(directory_, O_RDONLY | O_DIRECTORY)));
+    text.u32(descriptors.add(parts_.place.keeper_namespace()));
+    text.u32(user_namespace_ ? descriptors.add(user_namespace_.get()) : kNone);
+    text.u32(descriptors.keep(std::move(root))).u32(descriptors.add(parts_.program));
+    add_cgroups(cgroups, descriptors, text);
+    text.u32(static_cast<std::uint32_t>(mounts_.size()));
+    for (PreparedMount& mount : mounts_)
+      text.u32(descriptors.keep(std::move(mount.mount))).u32(static_cast<std::uint32_t>(mount.kind)).str(mount.target);
+    text.strs(masked_paths()).strs({std::begin(kReadOnlyPaths), std::end(kReadOnlyPaths)});
+    text.u32(std::size(kResourceLimits));
+    for (const ResourceLimit& limit : kResourceLimits)
+      text.u32(static_cast<std::uint32_t>(limit.resource)).u64(limit.soft).u64(limit.hard);
+    text.str(kOomScoreAdj);
+
+    Channel channel = [&] {
+      const UniqueFd keepers = open_keepers_cgroup(cgroups.groups().front().parent);
+      return launch_keeper(parts_.program, directory_, keepers.get());
+    }();
+    channel.send(wire::Type::Start, text.text(), descriptors.all());
+    const std::optional<Frame> answer = channel.receive();
+    if (answer->type == wire::Type::Failed) throw keeper_error(*answer);
+    if (answer->type != wire::Type::Started) throw failure("the sandbox's keeper broke the protocol");
+  }
+
+  void add_cgroups(const SandboxCgroups& cgroups, DescriptorList& descriptors, FrameText& text) {
+    const SandboxCgroups::Group& lifecycle = cgroups.groups().front();
+    text.u32(descriptors.add(cgroups.v2())).u32(descriptors.add(lifecycle.parent));
+    std::uint32_t oom = kNone;
+    if (const SandboxCgroups::Group* memory = cgroups.memory())
+      if (UniqueFd file(::openat(memory->directory.get(), memory->v2 ? "memory.events" : "memory.oom_control",
+                                 O_RDONLY | O_CLOEXEC));
+          file)
+        oom = descriptors.keep(std::move(file));
+    text.u32(oom).str(cgroups.name());
+    std::vector<UniqueFd> joins = cgroups.join_descriptors();
+    text.u32(static_cast<std::uint32_t>(joins.size()));
+    // join_descriptors() gives one for each v1 group, in their order.
+    std::size_t next = 0;
+    for (const SandboxCgroups::Group& group : cgroups.groups()) {
+      if (group.v2 || next == joins.size()) continue;
+      text.u32(descriptors.add(group.parent)).u32(descriptors.keep(std::move(joins[next++]))).str(cgroups.name());
+    }
+  }
+
+  static std::vector<std::string> masked_paths() {
+    std::vector<std::string> paths(std::begin(kMaskedPaths), std::end(kMaskedPaths));
+    for (int cpu = 0;; ++cpu) {
+      const std::string folder = "/sys/devices/system/cpu/cpu" + std::to_string(cpu);
+      if (::access(folder.c_str(), F_OK) != 0) break;
+      const std::string throttle = folder + "/thermal_throttle";
+      if (::access(throttle.c_str(), F_OK) == 0) paths.push_back(throttle);
+    }
+    return paths;
+  }
+
+  const StartParts& parts_;
+  RunnerRequest& request_;
+  const SandboxSpec& spec_;
+  const fs::path& directory_;
+  IdMap map_;
+  UniqueFd user_namespace_;
+  std::vector<PreparedMount> mounts_;
+};
+
+}  // namespace
+
+void start_sandbox(const StartParts& parts, RunnerRequest& request) { Starter(parts, request).run(); }
+
+UniqueFd open_keepers_cgroup(int parent) {
+  for (int attempt = 0;; ++attempt) {
+    if (::mkdirat(parent, kKeepersCgroup, 0755) != 0 && errno != EEXIST) throw system_error("make a cgroup for keepers");
+    UniqueFd group(::openat(parent, kKeepersCgroup, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (group) return group;
+    // Whoever removed the last sandbox may have removed it in between.
+    if (errno != ENOENT || attempt > 10) throw system_error("open the cgroup for keepers");
+  }
+}
+
+int signal_number(const std::string& name) {
+  if (name.empty()) return SIGTERM;
+  int number = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  if (error == std::errc() && end == name.data() + name.size() && number > 0 && number <= SIGRTMAX) return number;
+  std::string bare = name;
+  for (char& c : bare) c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 32 : c);
+  if (bare.starts_with("SIG")) bare.erase(0, 3);
+  for (int candidate = 1; candidate < SIGRTMIN; ++candidate) {
+    const char* const known = ::sigabbrev_np(candidate);
+    if (known && bare == known) return candidate;
+  }
+  if (bare == "RTMIN") return SIGRTMIN;
+  if (bare.starts_with("RTMIN+")) {
+    const auto [to, bad] = std::from_chars(bare.data() + 6, bare.data() + bare.size(), number);
+    if (bad == std::errc() && to == bare.data() + bare.size() && number >= 0 && SIGRTMIN + number <= SIGRTMAX)
+      return SIGRTMIN + number;
+  }
+  throw usage_error("unknown signal " + quote(name)).hint("use a name like SIGTERM, or a number");
+}
+
+}  // namespace dsec::runners

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "core/engine/runner.h"
+#include "runners/container/guest_place.h"
+#include "runners/isolation/cgroups.h"
+
+namespace dsec::runners {
+
+/// What a runner has at hand for every start.
+struct StartParts {
+  GuestPlace& place;
+  const CgroupHost& cgroups;
+  int program;  ///< load_guest_program
+};
+
+/// Makes a sandbox and returns when its PID 1 runs. Throws Error; then the caller reclaims what was made.
+void start_sandbox(const StartParts& parts, engine::RunnerRequest& request);
+
+/// The directory of v2 cgroups below `groups`' parent that keepers live in: outside every sandbox, and not where dsec
+/// was called, which may end with its caller.
+UniqueFd open_keepers_cgroup(int parent);
+inline constexpr char kKeepersCgroup[] = "keepers";
+
+/// Number of a signal by name ("SIGTERM", "TERM") or number; SIGTERM for an empty one. Throws Error (Usage).
+int signal_number(const std::string& name);
+
+}  // namespace dsec::runners
