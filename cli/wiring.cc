@@ -4,6 +4,7 @@
 
 #include "layers/mount/layer_mounter.h"
 #include "registry/store/local_store.h"
+#include "runners/container/container_runner.h"
 
 namespace dsec::cli {
 
@@ -12,6 +13,7 @@ struct Wiring::Parts {
   std::optional<engine::Home> home;
   std::unique_ptr<registry::LocalStore> store;
   std::unique_ptr<engine::LayerMounter> mounter;
+  std::unique_ptr<engine::Runner> container;
   std::unique_ptr<engine::LocalEngine> engine;
 };
 
@@ -35,7 +37,10 @@ engine::LayerMounter& Wiring::mounter() {
   return *parts_->mounter;
 }
 
-engine::Runners Wiring::runners() { return {}; }
+engine::Runners Wiring::runners() {
+  if (!parts_->container) parts_->container = runners::make_container_runner(home());
+  return {{"container", *parts_->container}};
+}
 
 engine::LocalEngine& Wiring::engine() {
   if (!parts_->engine) parts_->engine = engine::make_local_engine(home(), store(), mounter(), runners());

@@ -14,6 +14,7 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/mount.h"
 #include "runners/container/channel.h"
 #include "runners/container/exec_stream.h"
 #include "runners/container/guest_place.h"
@@ -126,12 +127,21 @@ class ContainerRunner final : public engine::Runner {
   void logs(const fs::path& directory, const engine::LogOptions& options, const engine::LogSink& sink) override;
 
   engine::SandboxStats stats(const fs::path&) override { throw failure("stats are not available yet"); }
-  std::vector<engine::Change> diff(const fs::path&, std::span<const engine::StoredLayer>) override {
+  std::vector<engine::Change> diff(const fs::path&, const engine::OpenLayers&) override {
     throw failure("diff is not available yet");
   }
-  UniqueFd open_writable_layer(const fs::path&) override { throw failure("the writable layer is not available yet"); }
-  void copy_out(const fs::path&, const std::string&, int) override { throw failure("cp is not available yet"); }
-  void copy_in(const fs::path&, const std::string&, int) override { throw failure("cp is not available yet"); }
+  UniqueFd open_writable_layer(const fs::path& directory) override {
+    const UniqueFd place = open_file(directory, O_PATH | O_DIRECTORY);
+    UniqueFd mount = clone_mount(place.get(), "upper");
+    set_mount_attributes(mount.get(), MountFlags::kReadOnly | MountFlags::kNoSuid | MountFlags::kNoDev);
+    return mount;
+  }
+  void copy_out(const fs::path&, const engine::OpenLayers&, const std::string&, int) override {
+    throw failure("cp is not available yet");
+  }
+  void copy_in(const fs::path&, const engine::OpenLayers&, const std::string&, int) override {
+    throw failure("cp is not available yet");
+  }
 
  private:
   const CgroupHost& cgroups() {
@@ -195,7 +205,8 @@ class ContainerRunner final : public engine::Runner {
       if (!keeper) return;
       const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, keeper, 0)));
       // Only if the process that the descriptor names is still the one that holds the lock.
-      if (pidfd && living_keeper(directory) == keeper) ::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0);
+      if (pidfd && living_keeper(directory) == keeper)
+        ::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0);
       if (attempt > 5000) throw failure("keeper " + std::to_string(keeper) + " of the sandbox does not end");
       std::this_thread::sleep_for(milliseconds(attempt < 20 ? 1 : 2));
     }
@@ -254,8 +265,7 @@ void ContainerRunner::logs(const fs::path& directory, const engine::LogOptions& 
     throw usage_error("there is no command " + quote(exec_id));
   TailFilter filter(options.tail, sink);
   const std::vector<engine::ExecInfo> all = commands(directory);
-  const auto info =
-      std::find_if(all.begin(), all.end(), [&](const auto& other) { return other.exec_id == exec_id; });
+  const auto info = std::find_if(all.begin(), all.end(), [&](const auto& other) { return other.exec_id == exec_id; });
   if (info == all.end()) throw usage_error("there is no command " + quote(exec_id));
   const std::uint64_t dropped[2] = {info->result ? info->result->stdout_dropped : 0,
                                     info->result ? info->result->stderr_dropped : 0};

@@ -31,8 +31,7 @@ void replay(Frame& attached, const SpoolSink& sink) {
   reader.str();
   const std::uint64_t dropped[2] = {reader.u64(), reader.u64()};
   const std::uint32_t count = reader.u32();
-  if (!reader.ok() || count != attached.descriptors.size())
-    throw failure("the sandbox's keeper broke the protocol");
+  if (!reader.ok() || count != attached.descriptors.size()) throw failure("the sandbox's keeper broke the protocol");
   std::vector<SpoolPart> parts;
   for (UniqueFd& file : attached.descriptors) parts.push_back({std::move(file), reader.u64()});
   read_spool(parts, dropped, sink);

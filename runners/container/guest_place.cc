@@ -60,8 +60,8 @@ UniqueFd make_namespace(const fs::path& place) {
   const UniqueFd root = clone_mount(place);
   // A sandbox may mount its own /proc only where a whole one is visible already (the kernel's mount_too_revealing).
   const UniqueFd proc = clone_mount("/proc");
-  set_mount_attributes(root.get(), MountFlags::kReadOnly | MountFlags::kNoSuid | MountFlags::kNoDev |
-                                       MountFlags::kNoExec);
+  set_mount_attributes(root.get(),
+                       MountFlags::kReadOnly | MountFlags::kNoSuid | MountFlags::kNoDev | MountFlags::kNoExec);
   attach_mount(root.get(), place);
   attach_mount(proc.get(), root.get(), "proc");
   if (::fchdir(root.get()) != 0) throw system_error("enter " + quote(place.native()));

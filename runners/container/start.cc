@@ -105,9 +105,9 @@ class Starter {
   void run() {
     map_ = spec_.userns == UserNamespace::Auto ? id_map_for(request_.id, host_id_range()) : IdMap{0, 0xffffffff};
     if (spec_.userns == UserNamespace::Auto) user_namespace_ = make_user_namespace(map_);
-    const SandboxCgroups cgroups =
-        attempt("cannot make its control groups",
-                [&] { return SandboxCgroups::create(parts_.cgroups, request_.id, spec_.limits); });
+    const SandboxCgroups cgroups = attempt("cannot make its control groups", [&] {
+      return SandboxCgroups::create(parts_.cgroups, request_.id, spec_.limits);
+    });
     UniqueFd root = attempt("cannot make its root filesystem", [&] { return make_root(); });
     attempt("cannot prepare its mounts", [&] { prepare_mounts(); });
     launch(cgroups, std::move(root));
@@ -199,8 +199,7 @@ class Starter {
     std::string resolver;
     if (spec_.network == NetworkMode::Host) resolver = read_file("/etc/resolv.conf", 1 << 20);
     add_file("resolv.conf", resolver);
-    for (const BindMount& bind : spec_.binds)
-      attempt("cannot bind " + quote(bind.source), [&] { add_bind(bind); });
+    for (const BindMount& bind : spec_.binds) attempt("cannot bind " + quote(bind.source), [&] { add_bind(bind); });
   }
 
   void add_bind(const BindMount& bind) {
@@ -312,7 +311,8 @@ void start_sandbox(const StartParts& parts, RunnerRequest& request) { Starter(pa
 
 UniqueFd open_keepers_cgroup(int parent) {
   for (int attempt = 0;; ++attempt) {
-    if (::mkdirat(parent, kKeepersCgroup, 0755) != 0 && errno != EEXIST) throw system_error("make a cgroup for keepers");
+    if (::mkdirat(parent, kKeepersCgroup, 0755) != 0 && errno != EEXIST)
+      throw system_error("make a cgroup for keepers");
     UniqueFd group(::openat(parent, kKeepersCgroup, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (group) return group;
     // Whoever removed the last sandbox may have removed it in between.

@@ -76,8 +76,7 @@ std::optional<SandboxRecord> read_record(const fs::path& directory) {
     SandboxRecord record;
     record.status.state = state_from_text(json_string(json, "state"));
     record.status.reason = json_string(json, "reason");
-    record.status.ended =
-        std::chrono::system_clock::time_point(std::chrono::microseconds(json_u64(json, "ended_us")));
+    record.status.ended = std::chrono::system_clock::time_point(std::chrono::microseconds(json_u64(json, "ended_us")));
     record.status.keeper_pid = static_cast<int>(json_u64(json, "keeper_pid"));
     record.init_pid = static_cast<pid_t>(json_u64(json, "init_pid"));
     record.boot_id = json_string(json, "boot_id");

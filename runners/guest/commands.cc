@@ -1,5 +1,5 @@
-#include <asm/signal.h>
 #include <asm/ioctls.h>
+#include <asm/signal.h>
 #include <asm/termios.h>
 #include <linux/eventpoll.h>
 
@@ -228,8 +228,8 @@ void report(Command& command) {
   append_record(text, command);
   text.append("\n");
   if (keeper.commands_log < 0) {
-    keeper.commands_log = static_cast<int>(open_at(keeper.directory, "commands.jsonl",
-                                                   O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600));
+    keeper.commands_log = static_cast<int>(
+        open_at(keeper.directory, "commands.jsonl", O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600));
   }
   write_fd(keeper.commands_log, text.data, text.size);
   text.clear();
@@ -308,7 +308,8 @@ void start_command(Client& client, Buffer frame) {
   Strings own = {};
   if (!command->argv.read(reader) || !own.read(reader) || !reader.ok() || command->argv.count == 0 || keeper.ending) {
     Failure failure = {};
-    failure.set(keeper.ending ? "execute in a sandbox that is ending" : "read the request", "", keeper.ending ? 0 : -EPROTO);
+    failure.set(keeper.ending ? "execute in a sandbox that is ending" : "read the request", "",
+                keeper.ending ? 0 : -EPROTO);
     command->frame.clear();
     command->argv.clear();
     own.clear();
@@ -497,8 +498,8 @@ bool reap(int pid, int status) {
       result.cause = wire::Cause::Exited;
       result.exit_code = static_cast<uint32_t>(status >> 8 & 0xff);
     } else {
-      result.cause = signal == SIGKILL && oom_kills() > command->oom_kills ? wire::Cause::OutOfMemory
-                                                                             : wire::Cause::Signalled;
+      result.cause =
+          signal == SIGKILL && oom_kills() > command->oom_kills ? wire::Cause::OutOfMemory : wire::Cause::Signalled;
       result.signal = static_cast<uint32_t>(signal);
     }
     if (command->timed_out) result.cause = wire::Cause::TimedOut;

@@ -1,9 +1,9 @@
 #include "runners/guest/enter.h"
 
 #include <asm/ioctls.h>
+#include <asm/signal.h>
 #include <linux/prctl.h>
 #include <linux/securebits.h>
-#include <asm/signal.h>
 
 #include "runners/guest/setup.h"
 #include "runners/guest/sys.h"

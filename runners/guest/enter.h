@@ -12,7 +12,7 @@ namespace dsec::guest {
 struct Entry {
   const Config* config;
   int init_pidfd;
-  int cgroup;  ///< of this command, or of the sandbox
+  int cgroup;                ///< of this command, or of the sandbox
   int input, output, error;  ///< become 0, 1, 2
   bool tty, make_workdir;
   char** argv;
@@ -21,10 +21,10 @@ struct Entry {
   const char* workdir;
   User user;
 
-  int helper;        ///< child that waits until the command runs; the keeper reaps it
-  int pid;           ///< of the command once it was cloned, 0 before
-  Failure failure;   ///< set when `helper` has ended without the command running
-  bool not_found;    ///< the failure is that there is no such program
+  int helper;       ///< child that waits until the command runs; the keeper reaps it
+  int pid;          ///< of the command once it was cloned, 0 before
+  Failure failure;  ///< set when `helper` has ended without the command running
+  bool not_found;   ///< the failure is that there is no such program
 
   alignas(16) char helper_stack[2048];
   alignas(16) char stack[12288];

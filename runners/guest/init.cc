@@ -1,8 +1,8 @@
 #include "runners/guest/init.h"
 
+#include <asm/signal.h>
 #include <linux/poll.h>
 #include <linux/prctl.h>
-#include <asm/signal.h>
 
 #include "runners/guest/sys.h"
 

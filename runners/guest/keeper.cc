@@ -210,8 +210,7 @@ void resume_readers() {
 void run_loop() {
   while (!keeper.init_ended) {
     epoll_event events[16];
-    const long count =
-        sys(__NR_epoll_pwait, keeper.epoll, events, 16, until_next_deadline(monotonic_us()), nullptr, 8);
+    const long count = sys(__NR_epoll_pwait, keeper.epoll, events, 16, until_next_deadline(monotonic_us()), nullptr, 8);
     for (long i = 0; i < count; ++i) dispatch(*reinterpret_cast<Source*>(events[i].data), events[i].events);
     check_deadlines();
     resume_readers();
@@ -229,9 +228,7 @@ void remove_cgroups() {
     remove_lingering();
     const long done = sys(__NR_unlinkat, config.cgroup_parent_fd, config.cgroup_name.data, 0x200);
     if (done == 0 || done == -ENOENT) break;
-    const struct {
-      long seconds, nanoseconds;
-    } pause = {0, 1'000'000};
+    const struct { long seconds, nanoseconds; } pause = {0, 1'000'000};
     sys(__NR_nanosleep, &pause, nullptr);
   }
   for (uint32_t i = 0; i < config.limit_count; ++i) {

@@ -17,7 +17,8 @@ void say(const char* text) { dsec::guest::write_fd(2, text, strlen(text)); }
 extern "C" [[noreturn]] void dsec_start(long* stack) {
   const long count = stack[0];
   char** const arguments = reinterpret_cast<char**>(stack + 1);
-  // Whoever runs this program inside a sandbox gets nothing by it: no role works without what only the keeper hands over.
+  // Whoever runs this program inside a sandbox gets nothing by it: no role works without what only the keeper hands
+  // over.
   if (count == 2 && same(arguments[1], "init") && dsec::guest::sys(__NR_getpid) == 1) {
     dsec::guest::exit_now(dsec::guest::run_init());
   }

@@ -1,10 +1,10 @@
 #include "runners/guest/setup.h"
 
+#include <asm/signal.h>
 #include <linux/capability.h>
 #include <linux/mount.h>
 #include <linux/prctl.h>
 #include <linux/seccomp.h>
-#include <asm/signal.h>
 #include <linux/sockios.h>
 #include <linux/stat.h>
 
@@ -157,8 +157,7 @@ int build_root(const Config& config) {
   constexpr unsigned kQuiet = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
   static constexpr Option kPts[] = {{"ptmxmode", "0666"}, {"mode", "0620"}, {"gid", "5"}, {nullptr, nullptr}};
   static constexpr Option kShm[] = {{"mode", "1777"}, {"size", "64m"}, {nullptr, nullptr}};
-  if (mount_new(root, "proc", "/proc", kQuiet, nullptr) ||
-      mount_new(root, "mqueue", "/dev/mqueue", kQuiet, nullptr) ||
+  if (mount_new(root, "proc", "/proc", kQuiet, nullptr) || mount_new(root, "mqueue", "/dev/mqueue", kQuiet, nullptr) ||
       mount_new(root, "devpts", "/dev/pts", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, kPts) ||
       mount_new(root, "tmpfs", "/dev/shm", kQuiet, kShm)) {
     return 1;
@@ -263,8 +262,7 @@ int start_init(const Config& config, int alive, Failure& failure) {
   args.flags = CLONE_VM | CLONE_VFORK | CLONE_INTO_CGROUP;
   args.cgroup = static_cast<uint64_t>(config.cgroup_fd);
   args.exit_signal = SIGCHLD;
-  const long outer =
-      clone_on_stack(args, setup.outer_stack, sizeof setup.outer_stack, enter_user_namespace, nullptr);
+  const long outer = clone_on_stack(args, setup.outer_stack, sizeof setup.outer_stack, enter_user_namespace, nullptr);
   if (outer < 0) {
     failure.set("clone", "", outer);
     return -1;

@@ -23,7 +23,8 @@ int Spool::open_file(const char* suffix) {
   memcpy(name + length, suffix, strlen(suffix) + 1);
   // A half that is begun again is a new file: who still reads the old one keeps it.
   sys(__NR_unlinkat, directory, name, 0);
-  return static_cast<int>(open_at(directory, name, O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
+  return static_cast<int>(
+      open_at(directory, name, O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
 }
 
 bool Spool::write_record(int fd, unsigned stream, uint64_t time_us, const char* data, size_t size) {

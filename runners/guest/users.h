@@ -18,8 +18,8 @@ struct User {
 };
 
 /// Resolves "user", "uid", "user:group" or "" (root) by the sandbox's own /etc/passwd and /etc/group, read from outside
-/// below `root`: nothing there is executed, followed out of the root, or waited for. A number needs no entry. False when
-/// a name is unknown; then `failure` says which.
+/// below `root`: nothing there is executed, followed out of the root, or waited for. A number needs no entry. False
+/// when a name is unknown; then `failure` says which.
 bool find_user(int root, const char* wanted, User& user, Failure& failure);
 
 }  // namespace dsec::guest

@@ -27,8 +27,8 @@ long clone_on_stack(clone_args& args, void* stack, size_t size, int (*run)(void*
       "ud2\n"
       "1:"
       : "=a"(result)
-      : "a"(static_cast<long>(__NR_clone3)), "D"(&args), "S"(sizeof args), "r"(function), "r"(value),
-        [exit] "i"(__NR_exit_group)
+      : "a"(static_cast<long>(__NR_clone3)), "D"(&args), "S"(sizeof args), "r"(function),
+        "r"(value), [exit] "i"(__NR_exit_group)
       : "rcx", "r11", "memory");
   return result;
 }

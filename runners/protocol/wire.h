@@ -69,9 +69,9 @@ enum class Cause : uint32_t { Exited, Signalled, TimedOut, OutOfMemory, CannotEx
 
 /// How one prepared mount is put into the sandbox.
 enum class MountKind : uint32_t {
-  Directory,         ///< target is made when it is missing
-  File,              ///< target is made when it is missing
-  Optional,          ///< left out when the target is missing
+  Directory,  ///< target is made when it is missing
+  File,       ///< target is made when it is missing
+  Optional,   ///< left out when the target is missing
 };
 
 /// One record of a spool file, followed by `length` bytes.
