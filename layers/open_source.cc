@@ -9,6 +9,7 @@
 #include "layers/archive/tar_source.h"
 #include "layers/dir/dir_source.h"
 #include "layers/git/git_source.h"
+#include "layers/oci/image_source.h"
 
 namespace dsec::layers {
 namespace {
@@ -31,12 +32,20 @@ std::unique_ptr<Source> open_git(const std::string& rest, const OpenSourceOption
   return open_git_source(std::move(request));
 }
 
+template <ImageSource::Form form>
+std::unique_ptr<Source> open_image(const std::string& rest, const OpenSourceOptions& options) {
+  return std::make_unique<ImageSource>(form, located(rest, options), options.spool);
+}
+
 struct Scheme {
   std::string_view name, form;
   std::unique_ptr<Source> (*open)(const std::string& rest, const OpenSourceOptions& options);
 };
 
 constexpr std::array kSchemes = {
+    Scheme{"oci-layout", "oci-layout:DIR[:REF]", open_image<ImageSource::Form::Layout>},
+    Scheme{"oci-archive", "oci-archive:FILE[:REF]", open_image<ImageSource::Form::Archive>},
+    Scheme{"docker-archive", "docker-archive:FILE[:REF]", open_image<ImageSource::Form::DockerArchive>},
     Scheme{"tar", "tar:FILE|-", open_tar},
     Scheme{"dir", "dir:PATH", open_dir},
     Scheme{"git", "git:PATH|URL@REV", open_git},

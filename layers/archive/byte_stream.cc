@@ -59,6 +59,12 @@ std::string_view SpanStream::next() {
   return {buffer_.get(), got};
 }
 
+std::uint64_t SpanStream::skip(std::uint64_t size) {
+  const std::uint64_t skipped = std::min(size, span_.size - position_);
+  position_ += skipped;
+  return skipped;
+}
+
 std::string_view HashingStream::next() {
   const std::string_view piece = under_.next();
   hash_.update(piece);

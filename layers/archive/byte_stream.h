@@ -17,6 +17,11 @@ class ByteStream {
   virtual ~ByteStream() = default;
   /// The next piece, empty at the end; valid until the next call. Throws Error.
   virtual std::string_view next() = 0;
+  /// Leaves out up to `size` bytes without reading them; returns how many, which is 0 where all must be read.
+  virtual std::uint64_t skip(std::uint64_t size) {
+    (void)size;
+    return 0;
+  }
 };
 
 /// A stretch of an open regular file; copies share the descriptor.
@@ -36,7 +41,8 @@ class SpanStream : public ByteStream {
  public:
   explicit SpanStream(FileSpan span);
   std::string_view next() override;
-  /// Bytes handed out so far.
+  std::uint64_t skip(std::uint64_t size) override;
+  /// Bytes handed out or left out so far.
   std::uint64_t position() const noexcept { return position_; }
 
  private:

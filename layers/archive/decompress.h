@@ -19,6 +19,7 @@ class UnpackedStream : public ByteStream {
   explicit UnpackedStream(ByteStream& packed);
   ~UnpackedStream() override;
   std::string_view next() override;
+  std::uint64_t skip(std::uint64_t size) override { return filter_ || !head_.empty() ? 0 : packed_.skip(size); }
   Packing packing() const noexcept { return packing_; }
 
  private:

@@ -102,6 +102,10 @@ std::size_t TarReader::take(char* out, std::size_t size) {
 void TarReader::skip(std::uint64_t size) {
   while (size > 0) {
     if (piece_.empty()) {
+      const std::uint64_t unread = stream_.skip(size);
+      position_ += unread;
+      size -= unread;
+      if (size == 0) return;
       piece_ = stream_.next();
       if (piece_.empty())
         throw refusal(Refusal::Truncated, "the archive ends within the content of entry " + quote(last_));

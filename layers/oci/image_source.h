@@ -1,0 +1,50 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "layers/archive/archive_source.h"
+#include "layers/oci/image_documents.h"
+#include "layers/oci/image_files.h"
+#include "layers/source.h"
+
+namespace dsec::layers {
+
+/// The chosen image, its documents verified, its layers only found yet.
+struct FoundImage {
+  ImageDocument document;
+  struct Layer {
+    std::string name;  ///< for messages
+    FileSpan archive;
+    std::optional<Digest> packed;  ///< what the manifest says of the bytes; a docker archive says nothing
+  };
+  std::vector<Layer> layers;  ///< bottom to top, as many as the document has diff_ids
+};
+
+/// In an OCI image layout (image-spec 1.1): an image named `reference` in index.json (or by digest; empty: the only
+/// one) for `wanted` where there is a choice.
+FoundImage find_in_layout(const ImageFiles& files, const std::string& reference, const Platform& wanted);
+/// In what `docker save` writes: an image of manifest.json with the tag `reference` (empty: the only one).
+FoundImage find_in_docker_archive(const ImageFiles& files, const std::string& reference);
+
+/// `oci-layout:DIR[:REF]`, `oci-archive:FILE[:REF]` and `docker-archive:FILE[:REF]`.
+class ImageSource : public Source {
+ public:
+  enum class Form { Layout, Archive, DockerArchive };
+  /// `location` is PATH or PATH:REF; the longest part that exists is the path.
+  ImageSource(Form form, const std::string& location, std::filesystem::path spool);
+
+  SourceFacts examine(const SourceOptions& options, Progress& progress) override;
+  void emit(std::size_t image, TreeSink& sink) override;
+
+ private:
+  Form form_;
+  std::filesystem::path path_, spool_;
+  std::string reference_;
+  std::unique_ptr<ImageFiles> files_;
+  std::unique_ptr<ArchiveStack> stack_;
+};
+
+}  // namespace dsec::layers

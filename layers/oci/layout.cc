@@ -1,0 +1,183 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/base/error.h"
+#include "layers/archive/refusal.h"
+#include "layers/oci/image_source.h"
+
+namespace dsec::layers {
+namespace {
+
+// distribution-spec: registries must take manifests of 4 MiB; configs and indexes are documents of the same kind.
+constexpr std::uint64_t kDocument = 4 << 20;
+// Real ones have two levels.
+constexpr int kIndexDepth = 8;
+
+constexpr const char* kRefName = "org.opencontainers.image.ref.name";
+constexpr const char* kContainerdName = "io.containerd.image.name";
+
+std::string blob_name(const Digest& digest) { return "blobs/sha256/" + digest.hex(); }
+
+/// The file of a blob, of the size that its descriptor says.
+FileSpan find_blob(const ImageFiles& files, const Descriptor& descriptor, const std::string& what) {
+  const auto span = files.find(blob_name(descriptor.digest));
+  if (!span) throw refusal(Refusal::BlobMissing, what + " " + descriptor.digest.str() + " is not there");
+  if (span->size != descriptor.size)
+    throw refusal(Refusal::SizeMismatch, what + " " + descriptor.digest.str() + " has " + std::to_string(span->size) +
+                                             " bytes, not " + std::to_string(descriptor.size));
+  return *span;
+}
+
+std::string read_document(const ImageFiles& files, const Descriptor& descriptor, const std::string& what) {
+  std::string bytes =
+      attempt("cannot read " + what, [&] { return find_blob(files, descriptor, what).read(kDocument); });
+  if (const Digest digest = Digest::of(bytes); digest != descriptor.digest)
+    throw refusal(Refusal::DigestMismatch,
+                  what + " has the digest " + digest.str() + ", not " + descriptor.digest.str());
+  return bytes;
+}
+
+const Json* list_member(const Json& json, const char* key) {
+  const auto found = json.is_object() ? json.find(key) : json.end();
+  return found != json.end() && found->is_array() ? &*found : nullptr;
+}
+
+std::vector<Descriptor> descriptors_in(const Json& list, const std::string& origin) {
+  std::vector<Descriptor> descriptors;
+  for (const Json& item : list) descriptors.push_back(Descriptor::parse(item, origin));
+  return descriptors;
+}
+
+bool is_called(const Descriptor& descriptor, const std::string& reference) {
+  const auto has = [&](const char* key) {
+    const auto found = descriptor.annotations.find(key);
+    return found != descriptor.annotations.end() && found->second == reference;
+  };
+  return has(kRefName) || has(kContainerdName) || descriptor.digest.str() == reference ||
+         "@" + descriptor.digest.str() == reference;
+}
+
+std::string name_of(const Descriptor& descriptor) {
+  for (const char* key : {kRefName, kContainerdName})
+    if (const auto found = descriptor.annotations.find(key); found != descriptor.annotations.end())
+      return found->second;
+  return "";
+}
+
+/// Those of index.json that the reference means: several when they are one image for several platforms.
+std::vector<Descriptor> choose_by_name(const std::vector<Descriptor>& all, const std::string& reference) {
+  std::vector<std::string> names;
+  for (const Descriptor& descriptor : all)
+    if (const std::string name = name_of(descriptor);
+        !name.empty() && std::find(names.begin(), names.end(), name) == names.end())
+      names.push_back(name);
+  std::string listed;
+  for (const std::string& name : names) listed += (listed.empty() ? "" : ", ") + name;
+  if (reference.empty()) {
+    if (names.size() <= 1) return all;
+    throw refusal(Refusal::ReferenceMissing, "it holds several images").hint("name one after the path: " + listed);
+  }
+  std::vector<Descriptor> chosen;
+  for (const Descriptor& descriptor : all)
+    if (is_called(descriptor, reference)) chosen.push_back(descriptor);
+  if (!chosen.empty()) return chosen;
+  Error error = refusal(Refusal::ReferenceMissing, "it holds no image " + quote(reference));
+  error.hint(names.empty() ? "its images have no names; leave the name out or give a digest" : "it holds " + listed);
+  throw error;
+}
+
+class PlatformChoice {
+ public:
+  PlatformChoice(const ImageFiles& files, const Platform& wanted) : files_(files), wanted_(wanted) {}
+
+  /// The manifest to take of `descriptors`, with its bytes; empty when none suits.
+  std::optional<Json> choose(const std::vector<Descriptor>& descriptors, int depth) {
+    if (depth > kIndexDepth)
+      throw refusal(Refusal::NoImage, "indexes are nested deeper than " + std::to_string(kIndexDepth));
+    std::vector<Descriptor> images;
+    std::copy_if(descriptors.begin(), descriptors.end(), std::back_inserter(images),
+                 [](const Descriptor& descriptor) { return !descriptor.is_attestation(); });
+    // What is for another platform is not even read: layouts often hold one platform alone.
+    for (const Descriptor& descriptor : images) {
+      if (descriptor.platform.empty()) continue;
+      if (!descriptor.platform.suits(wanted_))
+        seen_.insert(descriptor.platform.str());
+      else if (auto manifest = open(descriptor, depth, /*alone=*/true))
+        return manifest;
+    }
+    const bool alone = depth == 0 && images.size() == 1;
+    for (const Descriptor& descriptor : images)
+      if (descriptor.platform.empty())
+        if (auto manifest = open(descriptor, depth, alone)) return manifest;
+    return std::nullopt;
+  }
+  std::string seen() const {
+    std::string out;
+    for (const std::string& platform : seen_) out += (out.empty() ? "" : ", ") + platform;
+    return out;
+  }
+
+ private:
+  std::optional<Json> open(const Descriptor& descriptor, int depth, bool alone) {
+    const std::string bytes = read_document(files_, descriptor, "manifest");
+    Json json = parse_document(bytes, "manifest " + descriptor.digest.str());
+    if (const Json* children = list_member(json, "manifests"))
+      return choose(descriptors_in(*children, "index " + descriptor.digest.str()), depth + 1);
+    if (!list_member(json, "layers"))
+      throw refusal(Refusal::NoImage, "manifest " + descriptor.digest.str() + " is neither an index nor an image" +
+                                          (json.contains("fsLayers") ? ", but of the old schema 1" : ""));
+    if (alone) return json;
+    // Without a platform in its descriptor the config tells which one it is for.
+    const Descriptor config = Descriptor::parse(json.value("config", Json()), "manifest " + descriptor.digest.str());
+    const ImageDocument document =
+        ImageDocument::parse(read_document(files_, config, "config"), "config " + config.digest.str());
+    if (document.platform.suits(wanted_)) return json;
+    seen_.insert(document.platform.str());
+    return std::nullopt;
+  }
+
+  const ImageFiles& files_;
+  const Platform& wanted_;
+  std::set<std::string> seen_;
+};
+
+}  // namespace
+
+FoundImage find_in_layout(const ImageFiles& files, const std::string& reference, const Platform& wanted) {
+  const auto index_file = files.find("index.json");
+  if (!index_file) {
+    Error error = refusal(Refusal::NoImage, "there is no index.json, so this is no OCI image layout");
+    if (files.find("manifest.json")) error.hint("docker-archive:, since there is a manifest.json");
+    throw error;
+  }
+  const Json index = parse_document(index_file->read(kDocument), "index.json");
+  const Json* entries = list_member(index, "manifests");
+  if (!entries) throw refusal(Refusal::Damaged, "index.json lists no manifests");
+
+  PlatformChoice choice(files, wanted);
+  const std::vector<Descriptor> named = choose_by_name(descriptors_in(*entries, "index.json"), reference);
+  if (named.empty()) throw refusal(Refusal::NoImage, "index.json lists no image");
+  const auto manifest = choice.choose(named, 0);
+  if (!manifest) {
+    Error error = refusal(Refusal::PlatformMissing, "there is no image for " + wanted.str());
+    if (!choice.seen().empty()) error.hint("--platform with one of " + choice.seen());
+    throw error;
+  }
+
+  const Descriptor config = Descriptor::parse(manifest->value("config", Json()), "the manifest");
+  FoundImage found{ImageDocument::parse(read_document(files, config, "config"), "config " + config.digest.str()), {}};
+  const std::vector<Descriptor> layers = descriptors_in(*list_member(*manifest, "layers"), "the manifest");
+  if (layers.size() != found.document.diff_ids.size())
+    throw refusal(Refusal::DiffIdMismatch, "the manifest lists " + std::to_string(layers.size()) +
+                                               " layers, but the config has diff_ids for " +
+                                               std::to_string(found.document.diff_ids.size()));
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const std::string name = "layer " + std::to_string(i + 1) + " of " + std::to_string(layers.size());
+    found.layers.push_back(
+        {name + " (" + layers[i].digest.brief() + ")", find_blob(files, layers[i], name), layers[i].digest});
+  }
+  return found;
+}
+
+}  // namespace dsec::layers
