@@ -7,6 +7,8 @@
 
 namespace dsec::layers {
 
+class Decoder;
+
 enum class Packing { None, Gzip, Zstd, Xz, Bzip2 };
 
 /// Judged by the first bytes alone: what a name or a media type says is no evidence.
@@ -19,15 +21,16 @@ class UnpackedStream : public ByteStream {
   explicit UnpackedStream(ByteStream& packed);
   ~UnpackedStream() override;
   std::string_view next() override;
-  std::uint64_t skip(std::uint64_t size) override { return filter_ || !head_.empty() ? 0 : packed_.skip(size); }
+  std::uint64_t skip(std::uint64_t size) override { return decoder_ || !in_.empty() ? 0 : packed_.skip(size); }
   Packing packing() const noexcept { return packing_; }
 
  private:
-  struct Filter;
-  Packing packing_;
-  std::string_view head_;  // the piece that was looked at, not handed out yet
   ByteStream& packed_;
-  std::unique_ptr<Filter> filter_;
+  std::string_view in_;  // not consumed yet
+  bool last_ = false;    // nothing comes after in_
+  Packing packing_;
+  std::unique_ptr<Decoder> decoder_;
+  std::unique_ptr<char[]> out_;
 };
 
 }  // namespace dsec::layers
