@@ -150,6 +150,9 @@ class Collection {
   }
 
   void remove_file(const fs::path& path, GcItem::Kind kind, std::string name) {
+    std::error_code ignored;
+    // A blob without a file: its importer was killed before it had one, or it lies in a registry.
+    if (!fs::exists(fs::symlink_status(path, ignored))) return;
     const std::uint64_t bytes = allocated_bytes(path);
     if (!dry_run_ && ::unlink(path.c_str()) != 0 && errno != ENOENT) {
       result_.warnings.push_back(system_error("remove " + quote(path.native())).message());

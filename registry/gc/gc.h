@@ -13,8 +13,7 @@ namespace dsec::registry {
 /// kind.
 struct GcPorts {
   /// Removes what is left of each sandbox whose creator and keeper are dead, its directory included (in a dry run only
-  /// looks), returns their ids, and adds to `warnings` what it could not remove. reclaim_dead_sandboxes() does it
-  /// through the Runner port.
+  /// looks), returns their ids, and adds to `warnings` what it could not remove: engine::sweep_sandboxes.
   std::function<std::vector<std::string>(bool dry_run, std::vector<std::string>& warnings)> reclaim_sandboxes;
   /// Unmounts every layer image whose meta digest is not among those given; returns how many. Not called in a dry run.
   std::function<std::size_t(std::span<const Digest> needed)> unmount_unused;
