@@ -31,7 +31,9 @@ UniqueFd by_descriptors(const OverlaySpec& spec) {
   context.set("source", spec.source);
   for (auto lower = spec.lowers.rbegin(); lower != spec.lowers.rend(); ++lower) {
     if (const int number = context.try_set_fd("lowerdir+", *lower)) {
-      if (descriptors_work == Known::NotYet && number == EINVAL && lower == spec.lowers.rbegin()) {
+      // EINVAL: a new overlayfs that knows no such option; EOPNOTSUPP: an old one that takes strings only (before 6.5).
+      const bool unknown = number == EINVAL || number == EOPNOTSUPP;
+      if (descriptors_work == Known::NotYet && unknown && lower == spec.lowers.rbegin()) {
         descriptors_work = Known::No;
         return {};
       }

@@ -84,11 +84,11 @@ TEST_CASE("500 layers stack, both ways", "[sandbox][mount]") {
 }
 
 TEST_CASE("a refused mount tells what the kernel logged and the errno", "[sandbox][mount]") {
-  FsContext context("overlay");
+  FsContext context("tmpfs");  // overlay before 6.5 hears of an option only when it is mounted
   REQUIRE_THROWS_WITH(context.set("no_such_option", "1"),
                       Catch::Contains("no_such_option") && Catch::Contains("EINVAL"));
   REQUIRE_THROWS_WITH(FsContext("no-such-filesystem"), Catch::Contains("ENODEV"));
-  REQUIRE_THROWS_WITH(context.set("lowerdir", std::string(256, 'x')), Catch::Contains("255 bytes"));
+  REQUIRE_THROWS_WITH(context.set("size", std::string(256, 'x')), Catch::Contains("255 bytes"));
 }
 
 TEST_CASE("a mount that goes out of scope leaves nothing mounted", "[sandbox][mount]") {
