@@ -22,19 +22,18 @@ NewFile::~NewFile() {
   if (!name_.empty()) ::unlinkat(directory_, name_.c_str(), 0);
 }
 
-void NewFile::flush(bool read_only) {
+void NewFile::flush() {
   if (!fd_) return;
-  if (read_only) {
-    struct stat status;
-    if (::fstat(fd_.get(), &status) != 0 || ::fchmod(fd_.get(), status.st_mode & 0444) != 0)
-      throw system_error("chmod a new file");
-  }
+  // Read-only for everybody whom the umask lets read it: no file of a registry is ever written again.
+  struct stat status;
+  if (::fstat(fd_.get(), &status) != 0 || ::fchmod(fd_.get(), status.st_mode & 0444) != 0)
+    throw system_error("chmod a new file");
   if (::fsync(fd_.get()) != 0) throw system_error("fsync a new file");
   if (::close(fd_.release()) != 0) throw system_error("close a new file");
 }
 
 bool NewFile::name_once(const std::string& name) {
-  flush(true);
+  flush();
   bool named = ::linkat(directory_, name_.c_str(), directory_, name.c_str(), 0) == 0;
   if (!named && errno != EEXIST) {
     // Filesystems without hard links: between looking and renaming another publisher may name the same bytes.
@@ -56,7 +55,7 @@ bool NewFile::name_once(const std::string& name) {
 }
 
 void NewFile::replace(const std::string& name) {
-  flush(false);
+  flush();
   if (::renameat(directory_, name_.c_str(), directory_, name.c_str()) != 0)
     throw system_error("rename a new file to " + quote(name));
   name_.clear();

@@ -19,7 +19,7 @@ class NewFile {
   const std::string& name() const noexcept { return name_; }
 
   /// fsync and close, both checked: 3FS and NFS tell only here that bytes were not stored.
-  void flush(bool read_only);
+  void flush();
   /// Gives the file its name unless that exists already, which is left as it is: readers may have it open, and 3FS
   /// frees what is replaced under them. False when it existed. No rename flags: 3FS has none.
   bool name_once(const std::string& name);

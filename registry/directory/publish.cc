@@ -36,6 +36,14 @@ std::map<Digest, std::uint64_t> blobs_of(const LayerManifest& manifest) {
   return blobs;
 }
 
+// Nothing gets its name before it was read back as it was written.
+void flush_and_compare(NewFile& file, int directory, std::uint64_t size, const Digest& digest) {
+  file.flush();
+  if (const Digest stored = read_back(directory, file.name(), size); stored != digest)
+    throw failure("what was written does not read back: its bytes have " + stored.str())
+        .hint("look at the filesystem of the registry: it does not keep what it is given");
+}
+
 class Publication {
  public:
   Publication(LocalStore& store, const RegistryRoot& root, const PublishOptions& options, Progress& progress)
@@ -122,10 +130,7 @@ class Publication {
       if (const Digest read = copy_exactly(source.get(), file.fd(), size, advance); read != digest)
         throw failure("the store's copy is damaged: its bytes have " + read.str())
             .hint("dsec layer verify, then import or pull the layer again");
-      file.flush(true);
-      if (const Digest stored = read_back(parent.get(), file.name(), size); stored != digest)
-        throw failure("what was written does not read back: its bytes have " + stored.str())
-            .hint("look at the filesystem of the registry: it does not keep what it is given");
+      flush_and_compare(file, parent.get(), size, digest);
       return file.name_once(last_part(name));
     });
   }
@@ -140,6 +145,7 @@ class Publication {
       const UniqueFd parent = root_.make_parent(name);
       NewFile file(parent.get(), lease_->publisher());
       write_all(file.fd(), text);
+      flush_and_compare(file, parent.get(), text.size(), layer.digest);
       file.name_once(last_part(name));
       read_manifest(root_, layer.digest);
     });
@@ -147,10 +153,11 @@ class Publication {
 
   void put_tag(const LayerName& layer, const std::string& tag, const Digest& digest) {
     attempt("cannot write the tag", [&] {
-      const std::string name = tag_name(layer, tag);
+      const std::string name = tag_name(layer, tag), text = digest.str() + "\n";
       const UniqueFd parent = root_.make_parent(name);
       NewFile file(parent.get(), lease_->publisher());
-      write_all(file.fd(), digest.str() + "\n");
+      write_all(file.fd(), text);
+      flush_and_compare(file, parent.get(), text.size(), Digest::of(text));
       file.replace(last_part(name));
     });
   }
