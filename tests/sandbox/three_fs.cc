@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "core/base/child_process.h"
 #include "core/base/error.h"
 #include "registry/directory/check.h"
 #include "registry/directory/publish.h"
@@ -69,7 +70,18 @@ std::string problems(Cluster& cluster) {
   return text;
 }
 
-bool has_fuse() { return ::geteuid() == 0 && ::access("/dev/fuse", R_OK | W_OK) == 0; }
+bool has_fuse() {
+  if (::geteuid() != 0) return false;
+  if (::access("/dev/fuse", F_OK) != 0) {
+    // A module on many hosts, which makes the device when it is loaded.
+    try {
+      run_command({.argv = {"modprobe", "fuse"}});
+    } catch (const Error&) {
+      return false;
+    }
+  }
+  return ::access("/dev/fuse", R_OK | W_OK) == 0;
+}
 
 const std::string kData(5'000'000, 'd');
 
