@@ -2,7 +2,9 @@
 
 #include <sys/utsname.h>
 
+#include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <set>
 
 #include "core/base/error.h"
@@ -93,18 +95,21 @@ engine::StoredLayer import_layer(engine::LayerStore& store, Source& source, cons
     manifest.provenance.mkfs = mkfs.version;
 
     const std::unique_ptr<engine::BlobSession> session = store.begin_session();
-    std::set<std::string> implicit;
+    std::set<std::string> implicit, own;  // directories without and with an entry in any image
     std::uint64_t bytes = 0;
     for (std::size_t image = 0; image < facts.images; ++image) {
       ErofsWriter writer(mkfs, *session, {.compression = options.compression, .uuid = uuid_for(facts, image, to)});
       PlacedSink sink(writer, to, step, progress);
       source.emit(image, sink);
       manifest.images.push_back(writer.finish());
-      std::erase_if(implicit, [&](const std::string& path) { return writer.has_entry_for(path); });
-      implicit.insert(writer.implicit_directories().begin(), writer.implicit_directories().end());
+      const std::set<std::string>& implied = writer.implicit_directories();
+      for (const std::string& path : writer.directories())
+        if (!implied.contains(path)) own.insert(path);
+      implicit.insert(implied.begin(), implied.end());
       bytes += sink.bytes();
     }
-    manifest.implicit_parents.assign(implicit.begin(), implicit.end());
+    std::set_difference(implicit.begin(), implicit.end(), own.begin(), own.end(),
+                        std::back_inserter(manifest.implicit_parents));
     engine::StoredLayer stored = store.add(manifest, options.tag, engine::Trust::BuiltHere, *session, options.labels);
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - started);
     progress.end(step, format_size(bytes) + " in " + format_duration(took));

@@ -353,7 +353,9 @@ bool LayerTree::apply_link(const Link& link, Resort resort) {
 
 void LayerTree::collect(const Node& node, std::string& path, std::vector<ImageEntry>& out) const {
   const std::size_t own = out.size();
-  const bool listed = !node.implicit || node.opaque;
+  // What was deleted may leave a directory empty that only its entries implied; it stays.
+  const bool left_empty = node.children.empty() && !path.empty();
+  const bool listed = !node.implicit || node.opaque || left_empty;
   if (listed) out.push_back({path, node.inode, {}, node.opaque});
   const std::size_t length = path.size();
   const auto enter = [&](const std::string& name) {
@@ -374,11 +376,12 @@ void LayerTree::collect(const Node& node, std::string& path, std::vector<ImageEn
       const std::size_t at = out.size();
       collect(*child, path, out);
       const auto hidden = node.hidden.find(name);
-      if (!node.opaque && hidden != node.hidden.end() && hidden->second) {
-        // A directory made anew where the images below have a filled one.
+      if (!node.opaque && hidden != node.hidden.end()) {
+        // A directory made anew where the images below have something else: it must not take that one's attributes, nor
+        // what lies in it.
         if (out.size() == at || out[at].path != path)
-          out.insert(out.begin() + static_cast<std::ptrdiff_t>(at), ImageEntry{path, child->inode, {}, true});
-        out[at].opaque = true;
+          out.insert(out.begin() + static_cast<std::ptrdiff_t>(at), ImageEntry{path, child->inode, {}, false});
+        out[at].opaque |= hidden->second;
       }
     } else if (child->changed) {
       out.push_back({path, child->inode, {}, false});

@@ -35,10 +35,8 @@ class ErofsWriter : public TreeSink {
   LayerImage finish();
   /// Directories that were made only because something lies in them; "" is the root. Complete after finish().
   const std::set<std::string>& implicit_directories() const noexcept { return implicit_; }
-  /// Whether this directory had an entry of its own.
-  bool has_entry_for(const std::string& directory) const {
-    return directories_.contains(directory) && !implicit_.contains(directory);
-  }
+  /// All directories of the image.
+  const std::set<std::string, std::less<>>& directories() const noexcept { return directories_; }
 
  private:
   void start(const Mkfs& mkfs);

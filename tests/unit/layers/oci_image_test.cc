@@ -1,0 +1,228 @@
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "core/base/child_process.h"
+#include "core/base/error.h"
+#include "layers/oci/image_source.h"
+#include "tests/unit/layers/image_builder.h"
+#include "tests/unit/layers/recorded_tree.h"
+#include "tests/unit/layers/tar_builder.h"
+
+using namespace dsec;
+using namespace dsec::layers;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Read {
+  SourceFacts facts;
+  std::string listing;
+};
+
+Read read_image(ImageSource::Form form, const std::string& location,
+                const SourceOptions& options = {.platform = "linux/amd64"}) {
+  const TempDirectory spool(fs::temp_directory_path());
+  ImageSource source(form, location, spool.path());
+  Progress progress;
+  Read read{source.examine(options, progress), {}};
+  RecordedTree tree;
+  source.emit(0, tree);
+  read.listing = tree.listing();
+  return read;
+}
+
+std::string refusal_of(ImageSource::Form form, const std::string& location,
+                       const SourceOptions& options = {.platform = "linux/amd64"}) {
+  try {
+    read_image(form, location, options);
+  } catch (const Error& error) {
+    std::string text = error.message();
+    for (const std::string& hint : error.hints()) text += " | " + hint;
+    return text;
+  }
+  return "accepted";
+}
+
+constexpr auto kLayout = ImageSource::Form::Layout;
+constexpr auto kArchive = ImageSource::Form::Archive;
+constexpr auto kDocker = ImageSource::Form::DockerArchive;
+
+ImageBuilder::Layer layer(const std::string& name) { return {TarBuilder().file(name, name).str(), {}}; }
+
+bool has(const std::string& text, std::string_view part) {
+  INFO(text);
+  CHECK(text.find(part) != std::string::npos);
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("the config of an image is kept, and null is the same as absent", "[layers][oci]") {
+  const TempDirectory work(fs::temp_directory_path());
+  ImageBuilder image(work.path() / "image");
+  image.index({image.image({layer("a")})});
+  const Read read = read_image(kLayout, image.root());
+  CHECK(read.facts.config.env == std::vector<std::string>{"A=1"});
+  CHECK(read.facts.config.command == std::vector<std::string>{"sh"});
+  CHECK(read.facts.config.entrypoint.empty());
+  CHECK(read.facts.config.exposed_ports == std::vector<std::string>{"80/tcp"});
+  CHECK(read.facts.platform == "linux/amd64");
+  CHECK(read.facts.provenance.inputs.count("image") == 1);
+}
+
+TEST_CASE("an image is found by name, by digest, or as the only one", "[layers][oci]") {
+  const TempDirectory work(fs::temp_directory_path());
+  ImageBuilder image(work.path() / "im:age");
+  const Json one = image.image({layer("one")}), two = image.image({layer("two")});
+  image.index({image.named(one, "v1"), image.named(two, "example.org/two:v2")});
+  const std::string root = image.root();
+  CHECK(read_image(kLayout, root + ":v1").listing == "one");
+  CHECK(read_image(kLayout, root + ":example.org/two:v2").listing == "two");
+  CHECK(read_image(kLayout, root + ":" + two["digest"].get<std::string>()).listing == "two");
+  CHECK(has(refusal_of(kLayout, root), "name one after the path: v1, example.org/two:v2"));
+  CHECK(has(refusal_of(kLayout, root + ":v3"), "reference-missing: it holds no image 'v3'"));
+  image.index({one});
+  CHECK(read_image(kLayout, root).listing == "one");
+}
+
+TEST_CASE("the platform is chosen among nested indexes, and what is for others is not read", "[layers][oci]") {
+  const TempDirectory work(fs::temp_directory_path());
+  ImageBuilder image(work.path() / "image");
+  const auto for_platform = [](Json descriptor, const char* architecture, const char* variant) {
+    descriptor["platform"] = {{"os", "linux"}, {"architecture", architecture}};
+    if (*variant) descriptor["platform"]["variant"] = variant;
+    return descriptor;
+  };
+  Json attestation = image.descriptor(R"({"schemaVersion":2,"config":{},"layers":[]})");
+  attestation["annotations"] = {{"vnd.docker.reference.type", "attestation-manifest"}};
+  attestation["platform"] = {{"os", "unknown"}, {"architecture", "unknown"}};
+  Json missing = for_platform(image.image({layer("s390x")}), "s390x", "");
+  fs::remove(image.blob_path(Digest::parse(missing["digest"].get<std::string>())));
+  const Json inner = image.descriptor(Json{
+      {"schemaVersion", 2},
+      {"manifests",
+       {attestation, missing,
+        for_platform(image.manifest({layer("arm")}, image.config({layer("arm")}, "arm")), "arm", "v7"),
+        for_platform(image.manifest({layer("arm64")}, image.config({layer("arm64")}, "arm64")), "arm64", "v8"),
+        for_platform(image.image({layer("amd64")}), "amd64",
+                     "")}}}.dump());
+  image.index({image.named(inner, "latest")});
+  const std::string root = image.root();
+  CHECK(read_image(kLayout, root + ":latest").listing == "amd64");
+  CHECK(read_image(kLayout, root, {.platform = "linux/arm64"}).listing == "arm64");
+  CHECK(read_image(kLayout, root, {.platform = "linux/arm64/v8"}).listing == "arm64");
+  CHECK(
+      has(refusal_of(kLayout, root, {.platform = "linux/riscv64"}),
+          "platform-missing: there is no image for linux/riscv64 | --platform with one of linux/amd64, linux/arm/v7"));
+  CHECK(has(refusal_of(kLayout, root, {.platform = "linux/s390x"}), "blob-missing"));
+  // Without platforms in the descriptors the configs tell.
+  image.index(
+      {image.manifest({layer("arm64")}, image.config({layer("arm64")}, "arm64")), image.image({layer("amd64")})});
+  CHECK(read_image(kLayout, root).listing == "amd64");
+  // One image for another platform is no choice, and is refused only when the platform was asked for.
+  image.index({image.manifest({layer("arm64")}, image.config({layer("arm64")}, "arm64"))});
+  CHECK(has(refusal_of(kLayout, root), "platform-missing: the image is for linux/arm64"));
+}
+
+TEST_CASE("every claim of an image's documents is verified", "[layers][oci]") {
+  const TempDirectory work(fs::temp_directory_path());
+  ImageBuilder image(work.path() / "image");
+  const std::string root = image.root();
+  const std::vector<ImageBuilder::Layer> layers = {layer("a"), layer("b")};
+  const auto write_over = [&](const std::string& bytes, const std::string& other) {
+    write_file_atomic(image.blob_path(Digest::of(bytes)), other);
+  };
+  image.index({image.image(layers)});
+  CHECK(read_image(kLayout, root).listing == "a b");
+
+  write_over(layers[1].blob, layers[0].blob);
+  CHECK(has(refusal_of(kLayout, root), "cannot read layer 2 of 2"));
+  CHECK(has(refusal_of(kLayout, root), "digest-mismatch"));
+  write_over(layers[1].blob, layers[1].blob + "x");
+  CHECK(has(refusal_of(kLayout, root), "size-mismatch"));
+  fs::remove(image.blob_path(Digest::of(layers[1].blob)));
+  CHECK(has(refusal_of(kLayout, root), "blob-missing: layer 2 of 2"));
+  write_over(layers[1].blob, layers[1].blob);
+
+  image.index({image.manifest(layers, image.config({layer("a"), layer("c")}))});
+  CHECK(has(refusal_of(kLayout, root), "diff-id-mismatch: it unpacks to the digest"));
+  image.index({image.manifest(layers, image.config({layer("a")}))});
+  CHECK(has(refusal_of(kLayout, root), "diff-id-mismatch: the manifest lists 2 layers"));
+
+  const Json config = image.config(layers);
+  image.index({image.manifest(layers, config)});
+  write_over(config.dump(), std::string(config.dump().size(), ' '));
+  CHECK(has(refusal_of(kLayout, root), "digest-mismatch: config"));
+  fs::remove(image.blob_path(Digest::of(config.dump())));
+  CHECK(has(refusal_of(kLayout, root), "blob-missing: config"));
+
+  Json artifact = image.descriptor("{}");
+  image.index({image.descriptor(Json{{"schemaVersion", 2}, {"config", artifact}, {"layers", Json::array()}}.dump())});
+  CHECK(has(refusal_of(kLayout, root), "so this is an artifact and no image"));
+  image.index({image.descriptor(R"({"schemaVersion":1,"fsLayers":[]})")});
+  CHECK(has(refusal_of(kLayout, root), "schema 1"));
+  for (const char* wrong :
+       {"", "[", "[]", "{}", R"({"manifests":[{}]})", R"({"manifests":[{"digest":"sha256:../x","size":1}]})",
+        R"({"manifests":[]})", R"({"manifests":[{"digest":7,"size":"x"}]})"}) {
+    write_file_atomic(image.root() / "index.json", wrong);
+    const std::string refused = refusal_of(kLayout, root);
+    CHECK((refused.find("layer-damaged") != std::string::npos || refused.find("no-image") != std::string::npos));
+  }
+}
+
+TEST_CASE("a blob that is no regular file is refused instead of read forever", "[layers][oci]") {
+  const TempDirectory work(fs::temp_directory_path());
+  ImageBuilder image(work.path() / "image");
+  image.index({image.image({layer("a")})});
+  const fs::path blob = image.blob_path(Digest::of(layer("a").blob));
+  fs::remove(blob);
+  fs::create_symlink("/dev/zero", blob);
+  CHECK(has(refusal_of(kLayout, image.root()), "is no regular file"));
+}
+
+TEST_CASE("an archive of a layout, packed or not, gives the same layer as the layout", "[layers][oci]") {
+  const TempDirectory work(fs::temp_directory_path());
+  ImageBuilder image(work.path() / "image");
+  image.index({image.named(image.image({layer("a"), layer("b")}), "latest")});
+  for (const char* flags : {"-cf", "-czf"}) {
+    const std::string file = work.path() / "image.tar";
+    REQUIRE(run_command({.argv = {"tar", "-C", image.root(), flags, file, "."}}).status.ok());
+    const Read read = read_image(kArchive, file + ":latest");
+    CHECK(read.listing == "a b");
+    CHECK(read.facts.identity == read_image(kLayout, image.root()).facts.identity);
+  }
+  CHECK(has(refusal_of(kDocker, work.path() / "image.tar"), "oci-archive:, since there is an index.json"));
+  CHECK(has(refusal_of(kLayout, work.path() / "image.tar"), "it is no directory"));
+  CHECK_THROWS_AS(ImageSource(kArchive, work.path() / "nothing", work.path()), Error);
+}
+
+TEST_CASE("links in a docker archive lead to its own files alone", "[layers][oci]") {
+  const TempDirectory work(fs::temp_directory_path());
+  ImageBuilder scratch(work.path() / "scratch");
+  const std::string config = scratch.config({layer("a"), layer("b"), layer("a")}).dump();
+  const std::string config_name = Digest::of(config).hex() + ".json";
+  const auto manifest = [&](const std::vector<std::string>& layers) {
+    return Json::array({{{"Config", config_name}, {"RepoTags", {"case/one:latest"}}, {"Layers", layers}}}).dump();
+  };
+  const auto archive = [&](const std::string& third_target) {
+    write_file_atomic(work.path() / "d.tar",
+                      TarBuilder()
+                          .symlink("1/layer.tar", "../shared.tar")
+                          .file("shared.tar", layer("a").blob)
+                          .file("2/layer.tar", layer("b").blob)
+                          .symlink("3/layer.tar", third_target)
+                          .file(config_name, config)
+                          .file("manifest.json", manifest({"1/layer.tar", "2/layer.tar", "3/layer.tar"}))
+                          .str());
+    return (work.path() / "d.tar").native();
+  };
+  const std::string file = archive("../1/layer.tar");
+  CHECK(read_image(kDocker, file).listing == "a b");
+  CHECK(read_image(kDocker, file + ":case/one").listing == "a b");
+  CHECK(read_image(kDocker, file + ":case/one:latest").listing == "a b");
+  CHECK(has(refusal_of(kDocker, file + ":case/two"), "it holds case/one:latest"));
+  CHECK(has(refusal_of(kDocker, archive("../../../etc/passwd")), "path-escapes-root"));
+  CHECK(has(refusal_of(kDocker, archive("3/layer.tar")), "blob-missing"));
+  CHECK(has(refusal_of(kDocker, archive("layer.tar")), "too many links"));
+  CHECK(has(refusal_of(kDocker, archive("../2/layer.tar")), "diff-id-mismatch"));
+}
