@@ -7,7 +7,7 @@ readonly packages_build="g++ cmake ninja-build pkg-config ccache git ca-certific
 readonly packages_test="python3 python3-pytest python3-pytest-timeout attr acl busybox-static bzip2 xz-utils zstd umoci
   e2fsprogs qemu-system-x86 cpio mmdebstrap"
 readonly packages_lint="clang-format-14 clang-tidy shellcheck"
-readonly packages_clang="clang"
+readonly packages_clang="clang libclang-rt-dev"
 readonly packages_bench="python3 podman runc bubblewrap mmdebstrap"
 readonly packages_demo="mmdebstrap git python3 dpkg-dev"
 
