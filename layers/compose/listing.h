@@ -14,8 +14,8 @@ struct ListedFile {
   std::string uses;  ///< name of the layer it comes from
 };
 
-/// Visits what the composed layers show, in pre-order, names bytewise; deletions that hide nothing within the given
-/// layers are shown too. Needs no root and mounts nothing.
+/// Visits what the composed layers show, in pre-order, names bytewise; deletions are shown too. Needs no root and
+/// mounts nothing.
 void list_files(engine::LayerStore& store, std::span<const engine::StoredLayer> bottom_to_top,
                 const std::function<void(const ListedFile&)>& visit);
 

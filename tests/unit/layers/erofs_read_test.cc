@@ -47,7 +47,7 @@ TEST_CASE("an image shows the attributes that its tar had", "[layers][erofs]") {
   Images images;
   ErofsImage image =
       images.make({dir("etc", 01777),
-                   {.path = "etc/name", .content = "x", .mode = 04751, .uid = 70000, .gid = 5, .mtime = -7},
+                   {.path = "etc/name", .content = "x", .mode = 04751, .uid = 70000, .gid = 5, .mtime = 7},
                    link_to("etc/link", "../somewhere"),
                    {.path = "etc/null", .type = '3', .mode = 0666, .major = 1, .minor = 300},
                    {.path = "etc/pipe", .type = '6', .mode = 0600},
@@ -58,6 +58,7 @@ TEST_CASE("an image shows the attributes that its tar had", "[layers][erofs]") {
   CHECK(name->is_file());
   CHECK((name->mode & 07777) == 04751);
   CHECK(name->uid == 70000);
+  CHECK(name->mtime == Timestamp{7, 0});
   CHECK(name->gid == 5);
   CHECK(name->nlink == 2);
   CHECK(image.find("etc/again")->nid == name->nid);
