@@ -2,6 +2,7 @@
 #include <sched.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -10,6 +11,8 @@
 
 #include "core/base/mount.h"
 #include "core/engine/home.h"
+#include "layers/compose/export_layer.h"
+#include "layers/compose/layer_diff.h"
 #include "layers/mount/erofs_mount.h"
 #include "layers/mount/layer_mounter.h"
 #include "tests/support/skip.h"
@@ -161,6 +164,94 @@ TEST_CASE("a damaged image is refused with what the kernel says", "[sandbox][mou
                       Catch::Contains("mount erofs image") && Catch::Contains("EINVAL"));
 }
 
+TEST_CASE("directories that a layer has only implicitly keep the attributes of the layers below", "[sandbox][mount]") {
+  Place place;
+  const auto base = place.store.add_layer("base/one", {{dir("tmp", 01777),
+                                                        dir("home"),
+                                                        {.path = "home/user",
+                                                         .type = '5',
+                                                         .mode = 0700,
+                                                         .uid = 1000,
+                                                         .gid = 100,
+                                                         .mtime = 5,
+                                                         .xattrs = {{"user.k", "v"}}},
+                                                        file("home/user/below")}});
+  const auto work = place.store.add_layer(
+      "workspace/two", {{dir("home"), dir("home/user"), file("home/user/above"), dir("tmp"), file("tmp/t")}},
+      {"", "home", "home/user", "tmp"});
+  const std::vector<engine::StoredLayer> stack = {base, work};
+  const fs::path target = place.target("tree");
+  // The second time everything is known and mounted already.
+  for (int i = 0; i < 2; ++i) {
+    place.mounter->mount_at(stack, target);
+    struct stat facts {};
+    REQUIRE(::stat((target / "home/user").c_str(), &facts) == 0);
+    CHECK((facts.st_mode & 07777) == 0700);
+    CHECK(facts.st_uid == 1000);
+    CHECK(facts.st_gid == 100);
+    CHECK(facts.st_mtime == 5);
+    char value[8];
+    CHECK(::getxattr((target / "home/user").c_str(), "user.k", value, sizeof value) == 1);
+    REQUIRE(::stat((target / "tmp").c_str(), &facts) == 0);
+    CHECK((facts.st_mode & 07777) == 01777);
+    CHECK(fs::exists(target / "home/user/below"));
+    CHECK(fs::exists(target / "home/user/above"));
+    place.mounter->unmount_at(target);
+  }
+  // The fix-up stays as long as all layers of its stack are needed.
+  std::vector<Digest> needed;
+  for (const auto& layer : stack) needed.push_back(layer.manifest.images[0].blob(BlobRole::Meta).digest);
+  CHECK(place.mounter->unmount_unused(needed) == 0);
+  REQUIRE_NOTHROW(remove_tree(place.home.cache()));
+  CHECK(place.mounter->open(stack, false).lowers.size() == 3);
+  needed.pop_back();
+  CHECK(place.mounter->unmount_unused(needed) == 1);
+  CHECK(place.mounter->open(stack, false).lowers.size() == 3);
+}
+
+TEST_CASE("layers that contradict each other are refused by name unless that is accepted", "[sandbox][mount]") {
+  Place place;
+  const auto base = place.store.add_layer("base/one", {{dir("usr"), dir("usr/bin"), link_to("bin", "usr/bin")}});
+  const auto tool = place.store.add_layer("toolkit/two", {{dir("bin"), file("bin/tool")}});
+  const std::vector<engine::StoredLayer> stack = {base, tool};
+  for (int i = 0; i < 2; ++i)
+    REQUIRE_THROWS_WITH(place.mounter->open(stack, false),
+                        Catch::Contains("toolkit/two has a directory over a symlink of base/one at 'bin'"));
+  CHECK(place.mounter->open(stack, true).lowers.size() == 2);
+  CHECK(place.mounter->conflicts(stack).size() == 1);
+}
+
+TEST_CASE("a layer from elsewhere is checked before the kernel mounts it", "[sandbox][mount]") {
+  Place place;
+  auto good = place.store.add_layer("base/good", {{file("a", "1")}});
+  auto evil = place.store.add_layer(
+      "base/evil", {{{.path = "d", .type = '5', .mode = 0755, .xattrs = {{"trusted.overlay.redirect", "/etc"}}}}});
+  good.trusted = evil.trusted = false;
+  CHECK(place.mounter->open(std::vector{good}, false).lowers.size() == 1);
+  CHECK(place.store.trusted == std::vector<Digest>{good.digest});
+  (void)place.mounter->open(std::vector{good}, false);
+  CHECK(place.store.trusted.size() == 1);
+  REQUIRE_THROWS_WITH(place.mounter->open(std::vector{evil}, false), Catch::Contains("trusted.overlay.redirect"));
+  CHECK(place.store.trusted.size() == 1);
+}
+
+TEST_CASE("a compressed layer mounts, and is compared and exported through a mount", "[sandbox][mount]") {
+  Place place;
+  const std::string text(200000, 'a');
+  const auto one = place.store.add_layer("base/one", {{file("f", text), file("same", text)}}, {}, "lz4");
+  const auto two =
+      place.store.add_layer("base/two", {{file("f", text.substr(1) + "b"), file("same", text)}}, {}, "zstd");
+  CHECK(content(place.mounter->open(std::vector{one}, false).lowers[0].get(), "f") == text);
+  std::vector<std::string> changed;
+  layers::diff_layers(place.store, one, two, [&](const auto& difference) { changed.push_back(difference.path); });
+  CHECK(changed == std::vector<std::string>{"f"});
+  const UniqueFd tar = open_file(place.directory.path() / "tar", O_RDWR | O_CREAT);
+  Progress quiet;
+  layers::export_layer(place.store, one, tar.get(), quiet);
+  const CommandResult unpacked = run_command({.argv = {"tar", "-xOf", (place.directory.path() / "tar").native(), "f"}});
+  CHECK(unpacked.out == text);
+}
+
 TEST_CASE("opening a mounted stack of five layers costs little", "[sandbox][mount]") {
   Place place;
   std::vector<engine::StoredLayer> stack;
@@ -171,7 +262,7 @@ TEST_CASE("opening a mounted stack of five layers costs little", "[sandbox][moun
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < 100; ++i) opened.push_back(place.mounter->open(stack, false));
   const auto spent = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start);
-  std::cout << "opening 5 mounted layers: " << static_cast<double>(spent.count()) / 100 << " us\n";
+  std::cout << "opening 5 mounted layers: " << static_cast<double>(spent.count()) / 100 << " us" << std::endl;
   CHECK(spent < std::chrono::milliseconds(500));  // a mount anew costs more
 }
 
