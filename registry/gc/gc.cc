@@ -25,6 +25,8 @@ class Collection {
 
   GcResult run() {
     reclaim_sandboxes();
+    // On a full disk the index can only be written once something else has gone.
+    if (!dry_run_) store_.release_reserve();
     leases_.refresh(store_.home().sandboxes());
     decide();
     unmount();
@@ -33,6 +35,7 @@ class Collection {
           std::span(plan_.doomed_blobs).subspan(at, std::min(kBlobsPerTransaction, plan_.doomed_blobs.size() - at)));
     remove_unknown_files();
     remove_leftovers();
+    if (!dry_run_) store_.keep_reserve();
     return std::move(result_);
   }
 

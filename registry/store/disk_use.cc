@@ -73,7 +73,7 @@ DiskUse disk_use(LocalStore& store) {
     use.sandboxes_bytes += use.sandboxes.back().bytes;
   }
   use.cache_bytes = allocated_bytes(store.home().cache());
-  for (const char* name : {"index.db", "index.db-wal", "index.db-shm"})
+  for (const char* name : {"index.db", "index.db-wal", "index.db-shm", "reserve"})
     use.index_bytes += file_bytes(store.home().store() / name).value_or(0);
   return use;
 }

@@ -30,7 +30,7 @@ struct DiskUse {
   std::uint64_t layers_bytes = 0;  ///< of all blobs, each once
   std::uint64_t cache_bytes = 0;   ///< allocated below cache/
   std::uint64_t sandboxes_bytes = 0;
-  std::uint64_t index_bytes = 0;        ///< of index.db and its log
+  std::uint64_t index_bytes = 0;        ///< of index.db, its log, and the space set aside for it
   std::uint64_t reclaimable_bytes = 0;  ///< of layers, blobs and temporary files that gc would take
 };
 

@@ -1,6 +1,9 @@
 #include "registry/store/local_store.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -42,6 +45,10 @@ std::vector<std::string> tags_of(Database& database, const Digest& layer) {
   while (query.step()) tags.push_back(tag_text(query.text(0), query.text(1), query.text(2)));
   return tags;
 }
+
+constexpr const char* kReserve = "reserve";
+// What the index's log grows by in a transaction or two, and then some.
+constexpr std::uint64_t kReserveSize = 1 << 20;
 
 bool is_file_of_size(const fs::path& path, std::uint64_t size) {
   struct stat status;
@@ -87,7 +94,9 @@ void check_tag(const std::string& tag) {
 }  // namespace
 
 LocalStore::LocalStore(const engine::Home& home)
-    : home_(home), index_((make_directories(blob_root()), home.store() / "index.db")) {}
+    : home_(home), index_((make_directories(blob_root()), home.store() / "index.db")) {
+  keep_reserve();
+}
 
 LocalStore::~LocalStore() = default;
 
@@ -269,17 +278,46 @@ void LocalStore::tag(const Digest& layer, const LayerName& name, const std::stri
   transaction.commit();
 }
 
+bool LocalStore::release_reserve() noexcept { return ::unlink((home_.store() / kReserve).c_str()) == 0; }
+
+void LocalStore::keep_reserve() noexcept {
+  const fs::path path = home_.store() / kReserve;
+  if (is_file_of_size(path, kReserveSize)) return;
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  // Without room, or on a filesystem that cannot set space aside, there is none: that is no reason to fail.
+  if (file && ::fallocate(file.get(), 0, 0, kReserveSize) != 0) ::unlink(path.c_str());
+}
+
+template <typename Action>
+auto LocalStore::with_reserve(Action&& action) {
+  try {
+    return action();
+  } catch (const Error&) {
+    struct statvfs space;
+    const bool full = ::statvfs(home_.store().c_str(), &space) == 0 &&
+                      static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize < kReserveSize;
+    if (!full || !release_reserve()) throw;
+  }
+  return action();
+}
+
 bool LocalStore::untag(const LayerName& name, const std::string& tag) {
-  const auto index = index_.take();
-  index->prepare("DELETE FROM tags WHERE kind = ? AND name = ? AND tag = ?")
-      .bind(to_string(name.kind))
-      .bind(name.name)
-      .bind(tag)
-      .run();
-  return index->changes() > 0;
+  return with_reserve([&] {
+    const auto index = index_.take();
+    index->prepare("DELETE FROM tags WHERE kind = ? AND name = ? AND tag = ?")
+        .bind(to_string(name.kind))
+        .bind(name.name)
+        .bind(tag)
+        .run();
+    return index->changes() > 0;
+  });
 }
 
 Removal LocalStore::remove(const LayerRef& ref) {
+  return with_reserve([&] { return remove_tags(ref); });
+}
+
+Removal LocalStore::remove_tags(const LayerRef& ref) {
   const engine::StoredLayer layer = get(ref);
   const auto index = index_.take();
   Transaction transaction(*index);

@@ -48,6 +48,11 @@ class LocalStore final : public engine::LayerStore {
 
   void register_lock(const std::filesystem::path& path, std::span<const Digest> layers) override;
 
+  /// A little space is set aside in the store, so that the index can be written on a full disk: by who removes
+  /// something. True when there was any to give up; keep_reserve() takes it back when there is room again.
+  bool release_reserve() noexcept;
+  void keep_reserve() noexcept;
+
   /// Holds a blob that stays where it lies in a registry; its size there must be right. False when it is not there.
   bool hold_in_place(engine::BlobSession& session, const Blob& blob, const std::filesystem::path& path);
 
@@ -62,6 +67,9 @@ class LocalStore final : public engine::LayerStore {
   std::shared_ptr<const LayerManifest> manifest(Database& database, const Digest& layer);
   engine::StoredLayer load(Database& database, const Digest& layer);
   std::optional<Digest> resolve(Database& database, const LayerRef& ref);
+  Removal remove_tags(const LayerRef& ref);
+  template <typename Action>
+  auto with_reserve(Action&& action);
 
   engine::Home home_;
   DatabasePool index_;

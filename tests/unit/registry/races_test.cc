@@ -14,6 +14,7 @@
 #include "core/engine/lease.h"
 #include "core/engine/sandbox_id.h"
 #include "registry/directory/check.h"
+#include "registry/directory/layout.h"
 #include "registry/gc/gc.h"
 #include "registry/store/verify.h"
 #include "tests/unit/registry/registry_fixture.h"
@@ -207,6 +208,47 @@ TEST_CASE("publishers, pullers, repair and gc at once leave a whole registry and
   CHECK(result.problems.empty());
   CHECK(result.tags == kLayers + 3);
   CHECK(temp_files_below(scratch.registry_path()).empty());
+}
+
+TEST_CASE("repair takes nothing that a publisher has announced, however old it looks", "[registry][race]") {
+  Scratch scratch;
+  for (int i = 0; i < 3; ++i)
+    put_layer(scratch.store, name_of(i), "1", "meta " + std::to_string(i),
+              random_bytes(60'000, static_cast<unsigned>(i)));
+  for (int round = 0; round < rounds(4); ++round) {
+    const std::string name = "r" + std::to_string(round);
+    const auto address = RegistryAddress::parse(scratch.registry_url(name));
+    publish_refs(scratch.store, {"base/l0:1"}, address);
+    // What the publishers are about to need lies there already, unreferenced: their looking and the removal meet.
+    for (int i = 1; i < 3; ++i) {
+      const engine::StoredLayer layer = scratch.store.get(named(name_of(i) + ":1"));
+      for (const Blob& blob : layer.manifest.images[0].blobs) {
+        const fs::path place = scratch.registry_path(name) / blob_name(blob.digest);
+        fs::create_directories(place.parent_path());
+        fs::copy_file(scratch.store.blob_file(blob.digest), place, fs::copy_options::skip_existing);
+        fs::permissions(place, fs::perms::owner_write, fs::perm_options::add);
+        fs::last_write_time(place, fs::file_time_type::clock::now() - std::chrono::hours(1));
+      }
+    }
+    const auto publisher = [&](int first) {
+      return [&, first] {
+        LocalStore store(scratch.home);
+        publish_refs(store, {name_of(first) + ":1", name_of(3 - first) + ":1"}, address);
+      };
+    };
+    const auto repairer = [&] {
+      Progress quiet;
+      CheckOptions options;
+      options.repair = true;
+      for (int i = 0; i < 4; ++i) check_registry(address, options, quiet);
+    };
+    race({publisher(1), repairer, publisher(2), repairer});
+    Progress quiet;
+    const CheckResult result = check_registry(address, {}, quiet);
+    for (const RegistryProblem& problem : result.problems) UNSCOPED_INFO(problem.path + " " + problem.what);
+    CHECK(result.problems.empty());
+    CHECK(result.layers == 3);
+  }
 }
 
 }  // namespace
