@@ -8,7 +8,9 @@
 #include "cli/command.h"
 #include "cli/invocation.h"
 #include "cli/report.h"
+#include "cli/root.h"
 #include "cli/status_file.h"
+#include "cli/wiring.h"
 
 namespace dsec::cli {
 namespace {
@@ -74,7 +76,8 @@ int run_command(Command& root, const std::vector<std::string>& args, Wiring& wir
 
 int run(const std::vector<std::string>& args, Wiring& wiring) {
   bool status_passed_on = false;
-  const auto fail = [&](const Error& error) {
+  const auto fail = [&](Error error) {
+    if (const std::string note = sudo_store_note(); !note.empty() && wiring.home_used()) error.hint(note);
     report(error, format_of(args), std::cerr);
     const int code = exit_code(error.kind(), status_passed_on);
     if (status_passed_on) write_status_of_failure(args, code, error);

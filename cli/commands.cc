@@ -6,6 +6,11 @@
 namespace dsec::cli {
 
 void declare_commands(Command& root) {
+  add_import(root);
+  add_build(root);
+  add_publish(root);
+  add_pull(root);
+
   add_run(root);
   add_create(root);
   add_exec(root);
@@ -29,6 +34,13 @@ void declare_commands(Command& root) {
   add_layer_mount(layer);
   add_layer_umount(layer);
 
+  Command& registry = root.group("registry", "Registries: directories and 3FS mounts that hold layers");
+  add_registry_ls(registry);
+  add_registry_add(registry);
+  add_registry_rm(registry);
+  add_registry_tags(registry);
+  add_registry_check(registry);
+
   Command& env = root.group("env", "Environments of a dsec.yaml");
   add_env_schema(env);
   add_env_lock(env);
@@ -37,6 +49,7 @@ void declare_commands(Command& root) {
   add_env_inspect(env);
 
   add_gc(root);
+  add_doctor(root);
   Command& system = root.group("system", "This host's dsec");
   add_system_df(system);
   add_completion(root);

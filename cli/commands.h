@@ -5,6 +5,10 @@ namespace dsec::cli {
 class Command;
 
 // One function for each verb, in a file of its name below commands/; commands.cc has them in the order of help.
+void add_import(Command& root);
+void add_build(Command& root);
+void add_publish(Command& root);
+void add_pull(Command& root);
 void add_run(Command& root);
 void add_create(Command& root);
 void add_exec(Command& root);
@@ -25,12 +29,18 @@ void add_layer_rm(Command& layer);
 void add_layer_verify(Command& layer);
 void add_layer_mount(Command& layer);
 void add_layer_umount(Command& layer);
+void add_registry_ls(Command& registry);
+void add_registry_add(Command& registry);
+void add_registry_rm(Command& registry);
+void add_registry_tags(Command& registry);
+void add_registry_check(Command& registry);
 void add_env_schema(Command& env);
 void add_env_lock(Command& env);
 void add_env_check(Command& env);
 void add_env_ls(Command& env);
 void add_env_inspect(Command& env);
 void add_gc(Command& root);
+void add_doctor(Command& root);
 void add_system_df(Command& system);
 void add_completion(Command& root);
 void add_version(Command& root);

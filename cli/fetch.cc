@@ -2,16 +2,20 @@
 
 #include "cli/invocation.h"
 #include "cli/wiring.h"
-#include "core/base/error.h"
-#include "registry/store/local_store.h"
+#include "registry/registries.h"
 
 namespace dsec::cli {
 
 std::vector<engine::StoredLayer> find_or_pull(Invocation& call, std::span<const LayerRef> refs,
                                               std::span<const std::string> registries) {
-  if (!registries.empty()) throw usage_error("layers cannot be pulled yet").hint("leave --registry out");
-  std::vector<engine::StoredLayer> layers;
-  for (const LayerRef& ref : refs) layers.push_back(call.wiring().store().get(ref));
+  const Config config = Config::load();
+  std::vector<registry::RegistryAddress> addresses;
+  for (const auto& name : registries) addresses.push_back(registry::find_registry(config, name));
+  if (registries.empty())
+    for (const RegistryEntry& entry : config.registries) addresses.push_back(registry::RegistryAddress::of(entry));
+  std::vector<engine::StoredLayer> layers =
+      registry::ensure_local(call.wiring().store(), refs, addresses, call.progress());
+  call.end_progress();
   return layers;
 }
 

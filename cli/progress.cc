@@ -35,10 +35,8 @@ class LineProgress : public Progress {
   }
   void end(std::string_view step, std::string_view result) override {
     const std::lock_guard lock(mutex_);
-    const auto found = steps_.find(std::string(step));
-    const std::string time = found == steps_.end() ? "" : " (" + passed(found->second.began) + ")";
-    if (found != steps_.end()) steps_.erase(found);
-    say(printable(step) + ": " + printable(result) + time);
+    steps_.erase(std::string(step));
+    say(printable(step) + ": " + printable(result));
   }
   void warn(std::string_view message) override {
     const std::lock_guard lock(mutex_);

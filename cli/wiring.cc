@@ -2,11 +2,28 @@
 
 #include <optional>
 
+#include "core/base/error.h"
+#include "layers/erofs/mkfs.h"
 #include "layers/mount/layer_mounter.h"
 #include "registry/store/local_store.h"
 #include "runners/container/container_runner.h"
+#include "runners/doctor.h"
 
 namespace dsec::cli {
+namespace {
+
+void examine_mkfs(runners::HostFacts& facts) {
+  try {
+    const layers::Mkfs mkfs = layers::Mkfs::find();
+    facts.mkfs_erofs = mkfs.version + ", " + mkfs.program.native();
+    if (layers::fitness_of_mkfs(mkfs.version) == layers::MkfsFitness::Old)
+      facts.mkfs_erofs += " (before 1.9.3: the order of extended attributes in a layer depends on that of the input)";
+  } catch (const Error& error) {
+    facts.mkfs_erofs_problem = error.message();
+  }
+}
+
+}  // namespace
 
 // In this order: what is made later stands on what was made before, and goes first.
 struct Wiring::Parts {
@@ -24,6 +41,8 @@ const engine::Home& Wiring::home() {
   if (!parts_->home) parts_->home = engine::Home::open();
   return *parts_->home;
 }
+
+bool Wiring::home_used() const noexcept { return parts_->home.has_value(); }
 
 registry::LocalStore& Wiring::store() {
   if (!parts_->store) parts_->store = registry::open_store(home());
@@ -45,6 +64,10 @@ engine::Runners Wiring::runners() {
 engine::LocalEngine& Wiring::engine() {
   if (!parts_->engine) parts_->engine = engine::make_local_engine(home(), store(), mounter(), runners());
   return *parts_->engine;
+}
+
+runners::HostReport Wiring::examine_host() {
+  return runners::judge_host(runners::examine_host({.home = engine::Home::place(), .examine_mkfs = examine_mkfs}));
 }
 
 }  // namespace dsec::cli

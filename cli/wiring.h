@@ -9,6 +9,9 @@
 namespace dsec::registry {
 class LocalStore;
 }
+namespace dsec::runners {
+struct HostReport;
+}
 
 namespace dsec::cli {
 
@@ -22,12 +25,16 @@ class Wiring {
   Wiring& operator=(const Wiring&) = delete;
 
   const engine::Home& home();
+  bool home_used() const noexcept;
   registry::LocalStore& store();
   /// The same behind the port, for commands that call layers/.
   engine::LayerStore& layer_store();
   engine::LayerMounter& mounter();
   engine::Runners runners();
   engine::LocalEngine& engine();
+
+  /// What dsec finds of this host; makes nothing.
+  runners::HostReport examine_host();
 
  private:
   struct Parts;

@@ -21,7 +21,9 @@ std::string trimmed(std::string text) {
   return text;
 }
 
-fs::path default_root() {
+}  // namespace
+
+fs::path Home::place() {
   if (const char* home = std::getenv("DSEC_HOME"); home && *home) return fs::absolute(home);
   if (::geteuid() == 0) return "/var/lib/dsec";
   if (const char* data = std::getenv("XDG_DATA_HOME"); data && *data == '/') return fs::path(data) / "dsec";
@@ -29,9 +31,7 @@ fs::path default_root() {
   throw usage_error("no place for the store is known").hint("set DSEC_HOME or HOME");
 }
 
-}  // namespace
-
-Home Home::open() { return open(default_root()); }
+Home Home::open() { return open(place()); }
 
 Home Home::open(const fs::path& root) {
   return attempt("cannot use the dsec home " + quote(root.native()), [&] {

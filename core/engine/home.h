@@ -11,6 +11,8 @@ class Home {
   /// From the environment: DSEC_HOME, else /var/lib/dsec for root, else ~/.local/share/dsec. Makes what is missing,
   /// writes the format file and the host id on first use; refuses a newer format.
   static Home open();
+  /// The directory that open() would use; looks at the environment only.
+  static std::filesystem::path place();
   static Home open(const std::filesystem::path& root);
 
   const std::filesystem::path& root() const noexcept { return root_; }

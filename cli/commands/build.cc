@@ -1,0 +1,109 @@
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "cli/attend.h"
+#include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/invocation.h"
+#include "cli/project_flags.h"
+#include "cli/sandbox_flags.h"
+#include "cli/terminal.h"
+#include "cli/wiring.h"
+#include "core/base/error.h"
+#include "core/base/units.h"
+#include "layers/build/builder.h"
+#include "layers/build/environments.h"
+
+namespace dsec::cli {
+namespace {
+
+struct Options {
+  ProjectFlags project;
+  std::vector<std::string> targets;
+  std::optional<std::uint64_t> jobs;
+  bool no_cache = false, offline = false, locked = false, shell = false;
+};
+
+// Where the step left its sandbox, as the step saw it.
+void open_shell(engine::Engine& engine, const std::string& id, const ExecSpec& failed) {
+  ExecSpec spec{.argv = {"/bin/sh"}, .env = failed.env, .workdir = failed.workdir, .user = failed.user};
+  apply({.interactive = true, .tty = true, .detach = false, .timeout = std::nullopt}, false, spec);
+  const ForwardedSignals signals;
+  const std::unique_ptr<engine::ExecStream> stream = engine.exec(id, spec);
+  attend(*stream, {.tty = true, .stdin_open = true});
+}
+
+layers::BuildOptions build_options(const Options& options, Invocation& call) {
+  if (options.shell && !on_terminal()) throw usage_error("--shell-on-failure needs a terminal");
+  layers::BuildOptions out{.targets = options.targets,
+                           .no_cache = options.no_cache,
+                           .offline = options.offline,
+                           .locked = options.locked,
+                           .jobs = options.jobs.value_or(std::max(1u, std::thread::hardware_concurrency()))};
+  if (options.shell)
+    out.on_failure = [&call](engine::Engine& engine, const std::string& id, const ExecSpec& failed) {
+      call.progress().warn("the step failed: this shell is in its sandbox, which goes when the shell ends");
+      open_shell(engine, id, failed);
+    };
+  return out;
+}
+
+void tell(Output& out, const std::vector<layers::BuildOutcome>& outcomes) {
+  Table table({"LAYER", "DIGEST", "SIZE", "RESULT", "TIME"});
+  for (const auto& outcome : outcomes) {
+    const std::string result = outcome.kind == layers::BuildOutcome::Kind::Built ? "built" : "cached";
+    if (out.json())
+      out.json_line({{"ref", outcome.ref},
+                     {"digest", outcome.layer.digest.str()},
+                     {"bytes", outcome.layer.manifest.total_size()},
+                     {"result", result},
+                     {"steps", outcome.steps},
+                     {"cached_steps", outcome.cached_steps},
+                     {"duration_ms", outcome.duration.count()}});
+    else
+      table.row({outcome.ref, outcome.layer.digest.brief(), format_size(outcome.layer.manifest.total_size()), result,
+                 format_duration(outcome.duration)});
+  }
+  if (!out.json()) out.table(table);
+}
+
+void run(const Options& options, Invocation& call) {
+  const layers::Project project = load(options.project);
+  Wiring& wiring = call.wiring();
+  const std::vector<layers::BuildOutcome> outcomes =
+      layers::build(project, build_options(options, call),
+                    {.store = wiring.layer_store(),
+                     .engine = [&wiring]() -> engine::LocalEngine& { return wiring.engine(); },
+                     .cache = wiring.home().cache() / "build",
+                     .progress = call.progress()});
+  call.end_progress();
+  if (!options.locked) {
+    // What was not asked for stays pinned as it was.
+    const Lock lock =
+        layers::make_lock(project, wiring.layer_store(), layers::WhenMissing::KeepOld, layers::read_lock(project));
+    layers::write_lock(project, lock, wiring.layer_store());
+  }
+  tell(call.out(), outcomes);
+}
+
+}  // namespace
+
+void add_build(Command& root) {
+  auto options = std::make_shared<Options>();
+  Command& verb = root.verb("build", "Build the layers of dsec.yaml, and pin them in dsec.lock");
+  verb.positionals("TARGET", options->targets, "Layers or environments (default: everything)", 0);
+  declare(verb, options->project);
+  verb.flag("--no-cache", options->no_cache, "Make every step and layer again");
+  verb.flag("--offline", options->offline, "Refuse sources and steps that need a network");
+  verb.flag("--locked", options->locked, "Refuse a result that dsec.lock does not pin, and leave dsec.lock alone");
+  verb.flag("--shell-on-failure", options->shell, "Open a shell in the sandbox of a step that failed");
+  verb.number("-j,--jobs", options->jobs, "Layers built at the same time (default: the number of CPUs)");
+  verb.note("With -o json, one object a layer and line.");
+  verb.example("dsec build");
+  verb.example("dsec build toolz-1 --arg VERSION=3.11");
+  verb.runs([options](Invocation& call) { run(*options, call); });
+}
+
+}  // namespace dsec::cli

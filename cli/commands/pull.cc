@@ -1,0 +1,50 @@
+#include "registry/directory/pull.h"
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/invocation.h"
+#include "cli/registry_flags.h"
+#include "cli/wiring.h"
+#include "core/base/units.h"
+
+namespace dsec::cli {
+namespace {
+
+struct Options {
+  std::vector<std::string> refs;
+  RegistryFlag from;
+};
+
+void run(const Options& options, Invocation& call) {
+  const registry::RegistryAddress address = find(options.from);
+  for (const auto& text : options.refs) {
+    const registry::PullResult result =
+        registry::pull(call.wiring().store(), LayerRef::parse(text), address, call.progress());
+    call.end_progress();
+    if (call.out().json())
+      call.out().json_line({{"ref", text},
+                            {"digest", result.layer.digest.str()},
+                            {"bytes_copied", result.bytes_copied},
+                            {"bytes_present", result.bytes_present},
+                            {"bytes_in_place", result.bytes_in_place}});
+    else
+      call.out().line(text + " " + result.layer.digest.str() + ": " + format_size(result.bytes_copied) + " copied" +
+                      (result.bytes_in_place ? ", " + format_size(result.bytes_in_place) + " read in place" : ""));
+  }
+}
+
+}  // namespace
+
+void add_pull(Command& root) {
+  auto options = std::make_shared<Options>();
+  Command& verb = root.verb("pull", "Copy layers from a registry into the store");
+  verb.positionals("REF", options->refs, "Layers");
+  declare(verb, "--from", "Where from", options->from);
+  verb.note("Every digest is verified while copying. With -o json, one object a line.");
+  verb.runs([options](Invocation& call) { run(*options, call); });
+}
+
+}  // namespace dsec::cli

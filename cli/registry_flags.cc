@@ -1,0 +1,26 @@
+#include "cli/registry_flags.h"
+
+#include "cli/command.h"
+#include "core/base/error.h"
+#include "registry/registries.h"
+
+namespace dsec::cli {
+
+void declare(Command& command, const std::string& name, const std::string& help, RegistryFlag& flag) {
+  flag.name = name;
+  command.option(name, "NAME|URL", flag.text,
+                 help + ": a registry's name, file:///PATH or 3fs:///MOUNT/PATH (default: the only one configured)");
+  command.flag("--allow-any-fs", flag.allow_any_fs, "Accept a 3fs: URL that is no 3FS mount");
+}
+
+registry::RegistryAddress find(const RegistryFlag& flag) {
+  const Config config = Config::load();
+  if (flag.text.empty() && config.registries.size() != 1)
+    throw usage_error("no registry is given").hint(flag.name + " NAME or " + flag.name + " file:///PATH");
+  registry::RegistryAddress address = flag.text.empty() ? registry::RegistryAddress::of(config.registries.front())
+                                                        : registry::find_registry(config, flag.text);
+  address.allow_any_fs = address.allow_any_fs || flag.allow_any_fs;
+  return address;
+}
+
+}  // namespace dsec::cli

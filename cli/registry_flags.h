@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+
+#include "registry/directory/registry_url.h"
+
+namespace dsec::cli {
+
+class Command;
+
+/// One option that takes a registry.
+struct RegistryFlag {
+  std::string name, text;
+  bool allow_any_fs = false;
+};
+
+/// `name`: "--to" or "--from".
+void declare(Command& command, const std::string& name, const std::string& help, RegistryFlag& flag);
+
+/// By name or URL. Throws Error (Usage), also when the flag was not given and no single registry is configured.
+registry::RegistryAddress find(const RegistryFlag& flag);
+
+}  // namespace dsec::cli
