@@ -37,12 +37,12 @@ bool content_matches(int tree, const git_index_entry& entry, const struct stat& 
 void compare_file(int tree, const git_index_entry& entry, const timespec& index_time, WorkTreeState& state) {
   // Left out by a sparse checkout, or promised not to change.
   if ((entry.flags_extended & GIT_INDEX_ENTRY_SKIP_WORKTREE) || (entry.flags & GIT_INDEX_ENTRY_VALID)) return;
+  if ((entry.mode & S_IFMT) == 0160000) return;  // a submodule is a repository of its own
   struct stat info {};
   if (::fstatat(tree, entry.path, &info, AT_SYMLINK_NOFOLLOW) < 0) {
     ++state.deleted;
     return;
   }
-  if ((entry.mode & S_IFMT) == 0160000) return;  // a submodule is a repository of its own
   const bool same_kind = (entry.mode & S_IFMT) == (info.st_mode & S_IFMT) &&
                          (!S_ISREG(info.st_mode) || (entry.mode & 0100) == (info.st_mode & 0100));
   if (!same_kind) {
