@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "layers/archive/tar_source.h"
+#include "layers/dir/debootstrap_source.h"
 #include "layers/dir/dir_source.h"
 #include "layers/git/git_source.h"
 #include "layers/oci/image_source.h"
@@ -32,6 +33,12 @@ std::unique_ptr<Source> open_git(const std::string& rest, const OpenSourceOption
   return open_git_source(std::move(request));
 }
 
+std::unique_ptr<Source> open_debootstrap(const std::string& rest, const OpenSourceOptions& options) {
+  DebootstrapRequest request = DebootstrapRequest::parse(rest);
+  request.spool = options.spool;
+  return open_debootstrap_source(std::move(request));
+}
+
 template <ImageSource::Form form>
 std::unique_ptr<Source> open_image(const std::string& rest, const OpenSourceOptions& options) {
   return std::make_unique<ImageSource>(form, located(rest, options), options.spool);
@@ -49,6 +56,7 @@ constexpr std::array kSchemes = {
     Scheme{"tar", "tar:FILE|-", open_tar},
     Scheme{"dir", "dir:PATH", open_dir},
     Scheme{"git", "git:PATH|URL@REV", open_git},
+    Scheme{"debootstrap", "debootstrap:SUITE[?include=PACKAGE,…]", open_debootstrap},
 };
 
 }  // namespace
