@@ -63,57 +63,62 @@ std::string host_platform() {
   return "linux/" + machine;
 }
 
-engine::StoredLayer import_layer(engine::LayerStore& store, Source& source, const ImportOptions& options,
-                                 Progress& progress) {
+LayerManifest make_layer(engine::BlobSession& session, Source& source, const ImportOptions& options,
+                         Progress& progress) {
   if (options.compression != "none" && options.compression != "lz4" && options.compression != "zstd")
     throw usage_error("compression " + quote(options.compression) + " is unknown").hint("none, lz4 or zstd");
+  const std::string step = "import " + options.name.str() + (options.tag.empty() ? "" : ":" + options.tag);
+  const auto started = std::chrono::steady_clock::now();
+  const std::string to = normal_path(options.to, options.limits);
+  const Mkfs mkfs = Mkfs::find();
+  if (fitness_of_mkfs(mkfs.version) == MkfsFitness::Old)
+    progress.warn("mkfs.erofs " + mkfs.version +
+                  " is older than 1.9.3: images may differ from those that newer ones make of the same input");
+  progress.begin(step);
+  SourceFacts facts = source.examine(
+      {.platform = options.platform, .collapse_limit = options.collapse_limit, .limits = options.limits}, progress);
+  for (const std::string& warning : facts.warnings) progress.warn(warning);
+
+  LayerManifest manifest{.name = options.name,
+                         .platform = facts.platform,
+                         .images = {},
+                         .config = std::move(facts.config),
+                         .provenance = std::move(facts.provenance),
+                         .implicit_parents = {}};
+  if (manifest.platform.empty()) manifest.platform = options.platform.empty() ? host_platform() : options.platform;
+  if (!to.empty()) manifest.provenance.options["to"] = "/" + to;
+  if (options.collapse_limit != SourceOptions{}.collapse_limit)
+    manifest.provenance.options["collapse_limit"] = std::to_string(options.collapse_limit);
+  manifest.provenance.mkfs = mkfs.version;
+
+  std::set<std::string> implicit, own;  // directories without and with an entry in any image
+  std::uint64_t bytes = 0;
+  for (std::size_t image = 0; image < facts.images; ++image) {
+    ErofsWriter writer(mkfs, session, {.compression = options.compression, .uuid = uuid_for(facts, image, to)});
+    PlacedSink sink(writer, to, step, progress);
+    source.emit(image, sink);
+    manifest.images.push_back(writer.finish());
+    const std::set<std::string>& implied = writer.implicit_directories();
+    for (const std::string& path : writer.directories())
+      if (!implied.contains(path)) own.insert(path);
+    implicit.insert(implied.begin(), implied.end());
+    bytes += sink.bytes();
+  }
+  std::set_difference(implicit.begin(), implicit.end(), own.begin(), own.end(),
+                      std::back_inserter(manifest.implicit_parents));
+  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - started);
+  progress.end(step, format_size(bytes) + " in " + format_duration(took));
+  return manifest;
+}
+
+engine::StoredLayer import_layer(engine::LayerStore& store, Source& source, const ImportOptions& options,
+                                 Progress& progress) {
   if (!options.tag.empty() && !valid_tag(options.tag)) throw usage_error(quote(options.tag) + " is no tag");
   const std::string label = options.name.str() + (options.tag.empty() ? "" : ":" + options.tag);
-  const std::string step = "import " + label;
-  const auto started = std::chrono::steady_clock::now();
   return attempt("cannot import " + label, [&] {
-    const std::string to = normal_path(options.to, options.limits);
-    const Mkfs mkfs = Mkfs::find();
-    if (fitness_of_mkfs(mkfs.version) == MkfsFitness::Old)
-      progress.warn("mkfs.erofs " + mkfs.version +
-                    " is older than 1.9.3: images may differ from those that newer ones make of the same input");
-    progress.begin(step);
-    SourceFacts facts = source.examine(
-        {.platform = options.platform, .collapse_limit = options.collapse_limit, .limits = options.limits}, progress);
-    for (const std::string& warning : facts.warnings) progress.warn(warning);
-
-    LayerManifest manifest{.name = options.name,
-                           .platform = facts.platform,
-                           .images = {},
-                           .config = std::move(facts.config),
-                           .provenance = std::move(facts.provenance),
-                           .implicit_parents = {}};
-    if (manifest.platform.empty()) manifest.platform = options.platform.empty() ? host_platform() : options.platform;
-    if (!to.empty()) manifest.provenance.options["to"] = "/" + to;
-    if (options.collapse_limit != SourceOptions{}.collapse_limit)
-      manifest.provenance.options["collapse_limit"] = std::to_string(options.collapse_limit);
-    manifest.provenance.mkfs = mkfs.version;
-
     const std::unique_ptr<engine::BlobSession> session = store.begin_session();
-    std::set<std::string> implicit, own;  // directories without and with an entry in any image
-    std::uint64_t bytes = 0;
-    for (std::size_t image = 0; image < facts.images; ++image) {
-      ErofsWriter writer(mkfs, *session, {.compression = options.compression, .uuid = uuid_for(facts, image, to)});
-      PlacedSink sink(writer, to, step, progress);
-      source.emit(image, sink);
-      manifest.images.push_back(writer.finish());
-      const std::set<std::string>& implied = writer.implicit_directories();
-      for (const std::string& path : writer.directories())
-        if (!implied.contains(path)) own.insert(path);
-      implicit.insert(implied.begin(), implied.end());
-      bytes += sink.bytes();
-    }
-    std::set_difference(implicit.begin(), implicit.end(), own.begin(), own.end(),
-                        std::back_inserter(manifest.implicit_parents));
-    engine::StoredLayer stored = store.add(manifest, options.tag, engine::Trust::BuiltHere, *session, options.labels);
-    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - started);
-    progress.end(step, format_size(bytes) + " in " + format_duration(took));
-    return stored;
+    const LayerManifest manifest = make_layer(*session, source, options, progress);
+    return store.add(manifest, options.tag, engine::Trust::BuiltHere, *session, options.labels);
   });
 }
 

@@ -27,6 +27,10 @@ struct ImportOptions {
 engine::StoredLayer import_layer(engine::LayerStore& store, Source& source, const ImportOptions& options,
                                  Progress& progress);
 
+/// The same without adding it: the blobs are held by `session` alone.
+LayerManifest make_layer(engine::BlobSession& session, Source& source, const ImportOptions& options,
+                         Progress& progress);
+
 /// "linux/amd64": what this host runs.
 std::string host_platform();
 
