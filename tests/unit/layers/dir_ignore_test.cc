@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
 
-#include "core/base/child_process.h"
+#include "core/base/files.h"
 #include "layers/dir/ignore_rules.h"
 #include "layers/dir/scrub.h"
 #include "tests/unit/layers/git_repository.h"
@@ -88,6 +88,20 @@ TEST_CASE("the scrub list takes residue, adds what is asked and leaves what is k
   CHECK(own.judge("tmp/other", false) == Verdict::Residue);
   CHECK(own.text() != plain.text());
   CHECK(Scrub().judge("tmp/x", false) == Verdict::Keep);
+}
+
+TEST_CASE("the man page names every group and path of the scrub list", "[layers][dir]") {
+  std::string page = read_file(fs::path(DSEC_SOURCE_DIR) / "man/dsec-sources.7.md");
+  std::erase(page, '\\');
+  for (const ResidueRule& rule : residue_rules()) {
+    INFO(rule.pattern);
+    CHECK(page.find("\n`" + std::string(rule.name) + "`\n") != std::string::npos);
+    std::string_view path = rule.pattern;
+    if (path.ends_with("/**")) path.remove_suffix(3);
+    if (path.ends_with("/*")) path.remove_suffix(2);
+    if (path.ends_with(".pub")) path.remove_suffix(4);
+    CHECK(page.find(path.substr(path.rfind('/') + 1)) != std::string::npos);
+  }
 }
 
 }  // namespace
