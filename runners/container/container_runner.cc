@@ -16,12 +16,16 @@
 #include "core/base/files.h"
 #include "core/base/mount.h"
 #include "runners/container/channel.h"
+#include "runners/container/composed_tree.h"
 #include "runners/container/exec_stream.h"
 #include "runners/container/guest_place.h"
 #include "runners/container/program.h"
+#include "runners/container/sandbox_files.h"
+#include "runners/container/sandbox_stats.h"
 #include "runners/container/spool_reader.h"
 #include "runners/container/start.h"
 #include "runners/container/state_file.h"
+#include "runners/isolation/writable_layer.h"
 
 namespace dsec::runners {
 namespace fs = std::filesystem;
@@ -42,7 +46,11 @@ Channel keeper_of(const fs::path& directory) {
 
 class ContainerRunner final : public engine::Runner {
  public:
-  explicit ContainerRunner(const engine::Home& home) : place_(home.run()), host_id_(home.host_id()) {}
+  explicit ContainerRunner(const engine::Home& home)
+      : place_(home.run()), sandboxes_(home.sandboxes()), host_id_(home.host_id()) {}
+  ~ContainerRunner() override {
+    if (cgroups_) cgroups_->remove_unused_parents();
+  }
 
   void check(const SandboxSpec& spec) override {
     if (::geteuid() != 0)
@@ -59,7 +67,7 @@ class ContainerRunner final : public engine::Runner {
     std::string why;
     if (!cgroups().has_lifecycle(&why)) throw failure("sandboxes need a v2 control group: " + why);
     cgroups().check(spec.limits);
-    if (spec.limits.disk) throw failure("a disk limit cannot be enforced by this runner yet");
+    if (spec.limits.disk && !spec.read_only) check_disk_limit(sandboxes_, *spec.limits.disk);
   }
 
   void start(engine::RunnerRequest request) override {
@@ -119,28 +127,24 @@ class ContainerRunner final : public engine::Runner {
     kill_keeper(directory);
     const std::string id = directory.filename().native();
     SandboxCgroups::remove(cgroups(), id, kRemoveTimeout);
-    for (const char* name : {"upper", "work", "spool", "state.json", ".tmp-state", "commands.jsonl", "control.sock",
-                             "hostname", "hosts", "resolv.conf"})
+    release_writable_layer(directory);
+    for (const char* name : {"upper", "work", "disk.img", "project", "files.lock", "spool", "state.json", ".tmp-state",
+                             "commands.jsonl", "control.sock", "hostname", "hosts", "resolv.conf"})
       remove_tree(directory / name);
   }
 
   void logs(const fs::path& directory, const engine::LogOptions& options, const engine::LogSink& sink) override;
 
-  engine::SandboxStats stats(const fs::path&) override { throw failure("stats are not available yet"); }
-  std::vector<engine::Change> diff(const fs::path&, const engine::OpenLayers&) override {
-    throw failure("diff is not available yet");
+  engine::SandboxStats stats(const fs::path& directory) override { return sandbox_stats(cgroups(), directory); }
+  std::vector<engine::Change> diff(const fs::path& directory, const engine::OpenLayers& layers) override {
+    return diff_layer(open_upper(directory).get(), compose_lowers(layers()).get());
   }
-  UniqueFd open_writable_layer(const fs::path& directory) override {
-    const UniqueFd place = open_file(directory, O_PATH | O_DIRECTORY);
-    UniqueFd mount = clone_mount(place.get(), "upper");
-    set_mount_attributes(mount.get(), MountFlags::kReadOnly | MountFlags::kNoSuid | MountFlags::kNoDev);
-    return mount;
+  UniqueFd open_writable_layer(const fs::path& directory) override { return open_upper(directory); }
+  void copy_out(const fs::path& directory, const engine::OpenLayers& layers, const std::string& path, int fd) override {
+    runners::copy_out(SandboxTree(directory, layers).files(), path, fd);
   }
-  void copy_out(const fs::path&, const engine::OpenLayers&, const std::string&, int) override {
-    throw failure("cp is not available yet");
-  }
-  void copy_in(const fs::path&, const engine::OpenLayers&, const std::string&, int) override {
-    throw failure("cp is not available yet");
+  void copy_in(const fs::path& directory, const engine::OpenLayers& layers, const std::string& path, int fd) override {
+    runners::copy_in(SandboxTree(directory, layers).files(), path, fd);
   }
 
  private:
@@ -213,6 +217,7 @@ class ContainerRunner final : public engine::Runner {
   }
 
   GuestPlace place_;
+  const fs::path sandboxes_;
   const std::string host_id_;
   std::mutex mutex_;
   std::optional<CgroupHost> cgroups_;

@@ -24,6 +24,7 @@
 #include "runners/isolation/resource_limits.h"
 #include "runners/isolation/sandbox_paths.h"
 #include "runners/isolation/seccomp_filter.h"
+#include "runners/isolation/writable_layer.h"
 
 namespace dsec::runners {
 namespace fs = std::filesystem;
@@ -69,32 +70,31 @@ bool set_tree_attributes(int mount, std::uint64_t set, int user_namespace) {
   throw system_error("set the attributes of a mount");
 }
 
-// The calling thread as the owner of a sandbox's ids while it lives, with all its capabilities. An overlay acts with
-// the identity that made it: ours does not exist on id-mapped layers, so that it could create nothing there.
-class FileIdentity {
+// The calling thread as the owner of a sandbox's ids while it lives. An overlay acts with the identity that made it:
+// ours does not exist on id-mapped layers, so that it could create nothing there, and CAP_SYS_RESOURCE would let the
+// sandbox write beyond quotas and into reserved blocks.
+class OverlayIdentity {
  public:
-  explicit FileIdentity(std::uint32_t id) {
-    if (id == 0) return;
-    active_ = true;
+  explicit OverlayIdentity(std::uint32_t id) {
+    if (::syscall(SYS_capget, &header_, before_) != 0) throw system_error("read the capabilities");
     ::setfsgid(id);
     ::setfsuid(id);
-    // Leaving uid 0 took the effective capabilities that concern files; coming back gives them again.
-    __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-    __user_cap_data_struct sets[2] = {};
-    if (::syscall(SYS_capget, &header, sets) != 0) throw system_error("read the capabilities");
-    for (auto& set : sets) set.effective = set.permitted;
-    if (::syscall(SYS_capset, &header, sets) != 0) throw system_error("keep the capabilities");
+    // Leaving uid 0 takes the effective capabilities that concern files.
+    __user_cap_data_struct sets[2] = {before_[0], before_[1]};
+    sets[0].effective &= ~(1u << CAP_SYS_RESOURCE);
+    if (::syscall(SYS_capset, &header_, sets) != 0) throw system_error("set the capabilities");
   }
-  ~FileIdentity() {
-    if (!active_) return;
+  ~OverlayIdentity() {
     ::setfsuid(0);
     ::setfsgid(0);
+    ::syscall(SYS_capset, &header_, before_);
   }
-  FileIdentity(const FileIdentity&) = delete;
-  FileIdentity& operator=(const FileIdentity&) = delete;
+  OverlayIdentity(const OverlayIdentity&) = delete;
+  OverlayIdentity& operator=(const OverlayIdentity&) = delete;
 
  private:
-  bool active_ = false;
+  __user_cap_header_struct header_{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct before_[2] = {};
 };
 
 class Starter {
@@ -142,19 +142,16 @@ class Starter {
       writable = make_writable(top);
       overlay.writable = writable.get();
     }
-    const FileIdentity identity(map_.first);
+    const OverlayIdentity identity(map_.first);
     return make_overlay(overlay);
   }
 
   // The merged root shows the attributes of the writable one, so they are those of the topmost layer.
   UniqueFd make_writable(const struct stat& top) {
-    const fs::path upper = directory_ / "upper";
-    for (const fs::path& path : {upper, directory_ / "work"})
-      if (::mkdir(path.c_str(), 0755) != 0 && errno != EEXIST)
-        throw system_error("make directory " + quote(path.native()));
-    if (::chown(upper.c_str(), top.st_uid, top.st_gid) != 0 || ::chmod(upper.c_str(), top.st_mode & 07777) != 0)
-      throw system_error("set the owner and mode of " + quote(upper.native()));
-    UniqueFd mount = clone_mount(directory_);
+    UniqueFd mount = open_writable_layer(directory_, spec_.limits.disk, LayerUse::Run);
+    if (::fchownat(mount.get(), "upper", top.st_uid, top.st_gid, AT_SYMLINK_NOFOLLOW) != 0 ||
+        ::fchmodat(mount.get(), "upper", top.st_mode & 07777, 0) != 0)
+      throw system_error("set the owner and mode of the writable layer");
     if (user_namespace_) idmap_mount(mount.get(), user_namespace_.get(), "the writable layer");
     return mount;
   }
@@ -283,17 +280,6 @@ class Starter {
       if (group.v2 || next == joins.size()) continue;
       text.u32(descriptors.add(group.parent)).u32(descriptors.keep(std::move(joins[next++]))).str(cgroups.name());
     }
-  }
-
-  static std::vector<std::string> masked_paths() {
-    std::vector<std::string> paths(std::begin(kMaskedPaths), std::end(kMaskedPaths));
-    for (int cpu = 0;; ++cpu) {
-      const std::string folder = "/sys/devices/system/cpu/cpu" + std::to_string(cpu);
-      if (::access(folder.c_str(), F_OK) != 0) break;
-      const std::string throttle = folder + "/thermal_throttle";
-      if (::access(throttle.c_str(), F_OK) == 0) paths.push_back(throttle);
-    }
-    return paths;
   }
 
   const StartParts& parts_;

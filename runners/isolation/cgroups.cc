@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/mount.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -122,6 +123,9 @@ void CgroupHost::State::make_parent(Hierarchy& hierarchy) {
     hierarchy.unusable = "open " + quote(shown_root + '/' + prefix + name) + ": " + errno_text(errno);
     return;
   }
+  // As long as somebody has it open, nobody takes it for unused. Passing the descriptor on passes the lock on.
+  // Who has it exclusively holds it for two calls; if not, going on does less harm than waiting.
+  for (int tries = 0; tries < 100 && ::flock(hierarchy.parent.get(), LOCK_SH | LOCK_NB) != 0; ++tries) ::usleep(1000);
   if (!hierarchy.v2) return;
   for (const char* controller : kOurControllers)
     if (contains(words_in(hierarchy.parent.get(), "cgroup.controllers"), controller))
@@ -239,9 +243,13 @@ void CgroupHost::remove_unused_parents() const {
   const std::lock_guard lock(state_->mutex);
   for (State::Hierarchy& hierarchy : state_->list) {
     const std::string path = state_->prefix + state_->name;
-    if (hierarchy.v2) ::unlinkat(hierarchy.mount.get(), (path + '/' + kKeepers).c_str(), AT_REMOVEDIR);
-    // Both fail while somebody is in them, and that is right.
-    if (::unlinkat(hierarchy.mount.get(), path.c_str(), AT_REMOVEDIR) == 0) hierarchy.parent.reset();
+    // Our own lock may have been passed on with its descriptor; only without it can a new one tell.
+    hierarchy.parent.reset();
+    const UniqueFd parent = open_group(hierarchy.mount.get(), path);
+    if (!parent || ::flock(parent.get(), LOCK_EX | LOCK_NB) != 0) continue;
+    if (hierarchy.v2) ::unlinkat(parent.get(), kKeepers, AT_REMOVEDIR);
+    // Both fail while somebody is in them, and that is right. The lock ends with the descriptor.
+    ::unlinkat(hierarchy.mount.get(), path.c_str(), AT_REMOVEDIR);
   }
 }
 

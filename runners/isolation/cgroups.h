@@ -45,7 +45,9 @@ class CgroupHost {
   /// A v2 group without limits beside those of the sandboxes, for the processes that guard them: they outlive what
   /// the session or service that started dsec allows. Throws Error without v2.
   UniqueFd keepers_group() const;
-  /// Removes our parent groups where nobody is left in them.
+  /// Removes our parent groups where nobody is left in them, and no other process is about to make a sandbox. Whoever
+  /// ends with a CgroupHost calls it, so that hosts and tests are left as they were. Descriptors that SandboxCgroups
+  /// gave out stay valid only in groups that are still there.
   void remove_unused_parents() const;
 
  private:
