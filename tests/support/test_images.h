@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -14,6 +13,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/engine/layer_store.h"
+#include "layers/erofs/mkfs.h"
 
 /// Catch2 shows the whole chain of an unexpected Error.
 CATCH_TRANSLATE_EXCEPTION(dsec::Error& error) { return error.message(); }
@@ -92,11 +92,7 @@ inline std::string to_tar(const std::vector<TestEntry>& tree) {
   return tar + std::string(1024, '\0');
 }
 
-inline std::string mkfs_program() {
-  if (const char* named = std::getenv("DSEC_MKFS_EROFS"); named && *named) return named;
-  const std::string built = std::string(DSEC_BINARY_DIR) + "/libexec/dsec/mkfs.erofs";
-  return std::filesystem::exists(built) ? built : "mkfs.erofs";
-}
+inline std::string mkfs_program() { return layers::Mkfs::find().program.native(); }
 
 /// Writes DIRECTORY/NAME.meta and, unless `compression` is given, DIRECTORY/NAME.data.
 inline void make_image(const std::filesystem::path& directory, const std::string& name,
