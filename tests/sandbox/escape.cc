@@ -58,8 +58,11 @@ class Outside {
   int port_ = 0;
 };
 
+/// Built beside this program.
+std::string probe() { return fs::read_symlink("/proc/self/exe").parent_path() / "probe_escape"; }
+
 std::vector<std::string> groups() {
-  const CommandResult listed = run_command({.argv = {DSEC_BINARY_DIR "/bin/probe_escape", "list"}});
+  const CommandResult listed = run_command({.argv = {probe(), "list"}});
   REQUIRE(listed.status.ok());
   std::istringstream in(listed.out);
   std::vector<std::string> names;
@@ -71,7 +74,7 @@ std::vector<std::string> groups() {
 void try_everything(const SandboxSpec& spec, const std::string& user) {
   ContainerFixture host;
   const Outside outside(host.work());
-  fs::copy_file(DSEC_BINARY_DIR "/bin/probe_escape", host.tree() / "probe");
+  fs::copy_file(probe(), host.tree() / "probe");
   const auto sandbox = host.start(spec);
   std::size_t attempts = 0;
   for (const std::string& group : groups()) {

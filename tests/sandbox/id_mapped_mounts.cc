@@ -17,7 +17,7 @@ using namespace dsec;
 using namespace dsec::runners;
 
 TEST_CASE("files seen through an id-mapped mount belong to the block outside and to root on disk", "[ids]") {
-  const TempDirectory directory("/var/tmp");
+  const TempDirectory directory(std::filesystem::temp_directory_path());
   const IdMap map = id_map_for("aaaaaaaaaaaaaaaaaaaaaa", kDefaultIdRange);
   const UniqueFd users = make_user_namespace(map);
   UniqueFd tree(static_cast<int>(

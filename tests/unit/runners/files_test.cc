@@ -334,7 +334,7 @@ TEST_CASE("copying survives someone inside who swaps directories for links all t
 TEST_CASE("a difference is added, modified or deleted, and a replaced directory shows what it hides",
           "[runners][files]") {
   if (::getuid() != 0) return;  // whiteouts and trusted.* are root's
-  const TempDirectory directory("/var/tmp");
+  const TempDirectory directory(fs::temp_directory_path());
   const fs::path lower = directory.path() / "lower", upper = directory.path() / "upper";
   for (const fs::path& each : {lower / "etc", lower / "gone", lower / "opaque", lower / "same", lower / "was-dir",
                                upper / "etc", upper / "opaque", upper / "new/sub"})
