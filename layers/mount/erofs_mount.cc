@@ -21,6 +21,12 @@ std::string name_for(const std::filesystem::path& path, const UniqueFd& file) {
   return "/proc/self/fd/" + std::to_string(file.get());
 }
 
+Error cannot_mount(const FsContext& context, const std::string& what, int error_number) {
+  Error error = context.error("mount erofs image " + what, error_number);
+  if (error_number == EOPNOTSUPP) error.hint("this kernel cannot read its compression: zstd needs Linux 6.10");
+  return error;
+}
+
 // Empty when EROFS needs a block device here.
 UniqueFd mount_files(const std::string& meta, const std::optional<std::string>& data) {
   FsContext context("erofs");
@@ -30,7 +36,7 @@ UniqueFd mount_files(const std::string& meta, const std::optional<std::string>& 
   (void)context.try_set_flag("directio");
   if (const int number = context.try_create()) {
     if (number == ENOTBLK) return {};
-    throw context.error("mount erofs image " + quote(meta), number);
+    throw cannot_mount(context, quote(meta), number);
   }
   return context.mount(kAttributes);
 }
@@ -46,7 +52,7 @@ UniqueFd mount_loops(const ErofsBlobs& blobs, const UniqueFd& meta, const Unique
     context.set("device", data_device.path);
   }
   if (const int number = context.try_create())
-    throw context.error("mount erofs image " + quote(blobs.meta.native()) + " through " + meta_device.path, number);
+    throw cannot_mount(context, quote(blobs.meta.native()) + " through " + meta_device.path, number);
   return context.mount(kAttributes);
 }
 
