@@ -4,8 +4,10 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/invocation.h"
+#include "cli/rebuild_layer.h"
 #include "cli/report.h"
 #include "cli/wiring.h"
+#include "core/base/error.h"
 #include "core/base/units.h"
 #include "registry/store/verify.h"
 
@@ -24,9 +26,20 @@ std::string shown(const registry::StoreProblem& problem) {
   return text + printable(problem.what);
 }
 
-void run(const std::vector<std::string>& refs, Invocation& call) {
+struct Options {
+  std::vector<std::string> refs;
+  bool rebuild = false;
+  RebuildFlags from;
+};
+
+void run(const Options& options, Invocation& call) {
+  if (!options.rebuild && options.from.source) throw usage_error("--from goes with --rebuild");
+  if (options.rebuild) {
+    if (options.refs.size() != 1) throw usage_error("--rebuild takes one layer");
+    return rebuild_layer(call.wiring().store().get(LayerRef::parse(options.refs[0])), options.from, call);
+  }
   std::vector<Digest> layers;
-  for (const auto& ref : refs) layers.push_back(call.wiring().store().get(LayerRef::parse(ref)).digest);
+  for (const auto& ref : options.refs) layers.push_back(call.wiring().store().get(LayerRef::parse(ref)).digest);
   const registry::VerifyResult result = registry::verify_store(call.wiring().store(), layers, call.progress());
   call.end_progress();
   if (call.out().json()) {
@@ -46,11 +59,19 @@ void run(const std::vector<std::string>& refs, Invocation& call) {
 }  // namespace
 
 void add_layer_verify(Command& layer) {
-  auto refs = std::make_shared<std::vector<std::string>>();
-  Command& verb = layer.verb("verify", "Compare layers with their digests");
-  verb.positionals("REF", *refs, "Layers (default: the whole store)", 0);
+  auto options = std::make_shared<Options>();
+  Command& verb = layer.verb("verify", "Compare layers with their digests, or with what their source gives now");
+  verb.positionals("REF", options->refs, "Layers (default: the whole store)", 0);
+  verb.flag("--rebuild", options->rebuild, "Make the layer again from its source and compare");
+  verb.option("--from", "SOURCE", options->from.source,
+              "With --rebuild: the source, as for dsec import (default: what dsec.yaml says)");
+  declare(verb, options->from.project);
   verb.note("Exit code 3 when something differs. A damaged blob is marked: importing or pulling it again replaces it.");
-  verb.runs([refs](Invocation& call) { run(*refs, call); });
+  verb.note(
+      "--rebuild leaves nothing in the store. Layers with build steps, and layers written by another mkfs.erofs, are "
+      "refused.");
+  verb.example("dsec layer verify --rebuild workspace/toolz --from git:./toolz@3f2c9d1");
+  verb.runs([options](Invocation& call) { run(*options, call); });
 }
 
 }  // namespace dsec::cli
