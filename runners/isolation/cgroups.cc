@@ -159,7 +159,7 @@ int CgroupHost::State::make_group(Hierarchy& hierarchy, const std::string& id) {
 CgroupHost::CgroupHost(std::string host_id) : state_(std::make_unique<State>()) {
   state_->name = "dsec-" + std::move(host_id);
   state_->prefix = parent_prefix();
-  for (CgroupHierarchy& found : parse_cgroup_mounts(read_file("/proc/self/mountinfo"))) {
+  for (CgroupHierarchy& found : parse_cgroup_mounts(read_file("/proc/thread-self/mountinfo"))) {
     if (found.v2 && state_->v2() != nullptr) continue;
     const bool useful =
         found.v2 || std::any_of(std::begin(kOurControllers), std::end(kOurControllers), [&](const char* each) {

@@ -32,7 +32,7 @@ std::vector<CgroupHierarchy> parse_cgroup_mounts(std::string_view mountinfo);
 /// needs is enabled in the groups above ours. Thread-safe.
 class CgroupHost {
  public:
-  /// Looks at /proc/self/mountinfo. `host_id`: the first 6 characters of the sandbox ids.
+  /// Looks at the mounts that the calling thread sees. `host_id`: the first 6 characters of the sandbox ids.
   explicit CgroupHost(std::string host_id);
   ~CgroupHost();
   CgroupHost(CgroupHost&&) noexcept;

@@ -49,21 +49,21 @@ static const char *marker = "/nonexistent-marker", *abstract_name = "", *port = 
 static char said[512]; /* what an attempt has to tell when it succeeded */
 
 /* An attempt returns 0 when it was denied (errno says how) and 1 when it worked. */
-typedef int (*attempt_fn)(const char *argument);
+typedef int (*attempt_fn)(const char* argument);
 struct attempt {
   const char *group, *name;
   attempt_fn run;
-  const char *argument;
+  const char* argument;
 };
 
 static int worked(long result) { return result >= 0; }
 
 /* files -------------------------------------------------------------------------------------------------------- */
 
-static int opens_for_writing(const char *path) { return worked(open(path, O_WRONLY | O_CLOEXEC)); }
+static int opens_for_writing(const char* path) { return worked(open(path, O_WRONLY | O_CLOEXEC)); }
 
 /* Masked: it may be there, but it has nothing to tell. */
-static int reads_something(const char *path) {
+static int reads_something(const char* path) {
   const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return 0;
   struct stat info;
@@ -80,25 +80,26 @@ static int reads_something(const char *path) {
   return got > 0;
 }
 
-static int opens_device(const char *path) { return worked(open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK)); }
+static int opens_device(const char* path) { return worked(open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK)); }
 
-static int makes_device(const char *numbers) {
+static int makes_device(const char* numbers) {
   unsigned major_number = 0, minor_number = 0;
   char kind = 'c';
   sscanf(numbers, "%c%u:%u", &kind, &major_number, &minor_number);
   unlink("/tmp-device");
-  if (mknod("/tmp-device", (kind == 'c' ? S_IFCHR : S_IFBLK) | 0600, makedev(major_number, minor_number)) != 0) return 0;
+  if (mknod("/tmp-device", (kind == 'c' ? S_IFCHR : S_IFBLK) | 0600, makedev(major_number, minor_number)) != 0)
+    return 0;
   return worked(open("/tmp-device", O_RDONLY | O_CLOEXEC));
 }
 
-static int sees_marker(const char *prefix) {
+static int sees_marker(const char* prefix) {
   char path[4096];
   snprintf(path, sizeof path, "%s%s", prefix, marker);
   return worked(open(path, O_RDONLY | O_CLOEXEC));
 }
 
 /* The classic: a root below the working directory, then up and up. It must end at the sandbox's own root. */
-static int leaves_by_chroot(const char *unused) {
+static int leaves_by_chroot(const char* unused) {
   (void)unused;
   mkdir("/jail", 0700);
   if (chroot("/jail") != 0) return 0;
@@ -108,7 +109,7 @@ static int leaves_by_chroot(const char *unused) {
   return sees_marker("");
 }
 
-static int opens_by_handle(const char *unused) {
+static int opens_by_handle(const char* unused) {
   (void)unused;
   struct {
     struct file_handle handle;
@@ -127,14 +128,14 @@ static int opens_by_handle(const char *unused) {
   return worked(open_by_handle_at(root, &it.handle, O_RDONLY));
 }
 
-static int writes_own_program(const char *path) { return worked(open(path, O_WRONLY | O_CLOEXEC)); }
+static int writes_own_program(const char* path) { return worked(open(path, O_WRONLY | O_CLOEXEC)); }
 
 /* Anything but 0, 1, 2 and the directory that is read here came from outside. */
-static int has_other_descriptors(const char *unused) {
+static int has_other_descriptors(const char* unused) {
   (void)unused;
-  DIR *directory = opendir("/proc/self/fd");
+  DIR* directory = opendir("/proc/self/fd");
   if (directory == NULL) return 0;
-  for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
+  for (struct dirent* entry; (entry = readdir(directory)) != NULL;) {
     const int fd = atoi(entry->d_name);
     if (entry->d_name[0] == '.' || fd <= 2 || fd == dirfd(directory)) continue;
     char link[64], target[256] = "";
@@ -149,25 +150,25 @@ static int has_other_descriptors(const char *unused) {
 
 /* mounts ------------------------------------------------------------------------------------------------------- */
 
-static int mounts_type(const char *type) {
+static int mounts_type(const char* type) {
   mkdir("/mnt-probe", 0700);
   return worked(mount("none", "/mnt-probe", type, 0, NULL));
 }
-static int binds(const char *unused) {
+static int binds(const char* unused) {
   (void)unused;
   mkdir("/mnt-probe", 0700);
   return worked(mount("/", "/mnt-probe", NULL, MS_BIND | MS_REC, NULL));
 }
-static int remounts(const char *path) { return worked(mount(NULL, path, NULL, MS_REMOUNT | MS_BIND, NULL)); }
-static int unmounts(const char *path) { return worked(umount2(path, MNT_DETACH)); }
-static int opens_filesystem(const char *type) { return worked(syscall(428 + 2, type, 0)); }
-static int opens_tree(const char *path) { return worked(syscall(428, AT_FDCWD, path, 1 /* OPEN_TREE_CLONE */)); }
-static int moves_mount(const char *path) { return worked(syscall(429, AT_FDCWD, path, AT_FDCWD, "/mnt-probe", 0)); }
-static int sets_mount_attributes(const char *path) {
+static int remounts(const char* path) { return worked(mount(NULL, path, NULL, MS_REMOUNT | MS_BIND, NULL)); }
+static int unmounts(const char* path) { return worked(umount2(path, MNT_DETACH)); }
+static int opens_filesystem(const char* type) { return worked(syscall(428 + 2, type, 0)); }
+static int opens_tree(const char* path) { return worked(syscall(428, AT_FDCWD, path, 1 /* OPEN_TREE_CLONE */)); }
+static int moves_mount(const char* path) { return worked(syscall(429, AT_FDCWD, path, AT_FDCWD, "/mnt-probe", 0)); }
+static int sets_mount_attributes(const char* path) {
   const uint64_t attributes[4] = {0, 1 /* MOUNT_ATTR_RDONLY cleared */, 0, 0};
   return worked(syscall(442, AT_FDCWD, path, 0, attributes, sizeof attributes));
 }
-static int pivots(const char *unused) {
+static int pivots(const char* unused) {
   (void)unused;
   return worked(syscall(SYS_pivot_root, ".", "."));
 }
@@ -175,7 +176,7 @@ static int pivots(const char *unused) {
 /* kernel ------------------------------------------------------------------------------------------------------- */
 
 /* Calls by number with arguments of zero: denied means EPERM or ENOSYS, before the kernel looks at the arguments. */
-static int reaches_call(const char *text) {
+static int reaches_call(const char* text) {
   const long result = syscall(atol(text), 0, 0, 0, 0, 0, 0);
   if (result >= 0) return 1;
   if (errno == EPERM || errno == ENOSYS) return 0;
@@ -183,20 +184,20 @@ static int reaches_call(const char *text) {
   return 1;
 }
 
-static int sets_clock(const char *unused) {
+static int sets_clock(const char* unused) {
   (void)unused;
   const struct timespec then = {1, 0};
   return worked(clock_settime(CLOCK_REALTIME, &then));
 }
-static int sets_host_name(const char *unused) {
+static int sets_host_name(const char* unused) {
   (void)unused;
   return worked(sethostname("owned", 5));
 }
-static int sets_personality(const char *unused) {
+static int sets_personality(const char* unused) {
   (void)unused;
   return worked(personality(0x0400000 /* READ_IMPLIES_EXEC */));
 }
-static int types_into_terminal(const char *unused) {
+static int types_into_terminal(const char* unused) {
   (void)unused;
   char letter = 'x';
   if (ioctl(0, TIOCSTI, &letter) == 0) return 1;
@@ -204,14 +205,17 @@ static int types_into_terminal(const char *unused) {
   return errno != EPERM;
 }
 #if defined(__x86_64__)
-static int calls_x32(const char *unused) {
+static int calls_x32(const char* unused) {
   (void)unused;
   return worked(syscall(0x40000000 + SYS_getpid));
 }
-static int mounts_through_i386(const char *unused) {
+static int mounts_through_i386(const char* unused) {
   (void)unused;
   long result = 21; /* mount */
-  __asm__ volatile("int $0x80" : "+a"(result) : "b"(0), "c"(0), "d"(0), "S"(0), "D"(0) : "r8", "r9", "r10", "r11", "memory");
+  __asm__ volatile("int $0x80"
+                   : "+a"(result)
+                   : "b"(0), "c"(0), "d"(0), "S"(0), "D"(0)
+                   : "r8", "r9", "r10", "r11", "memory");
   const int number = -(int)result;
   errno = number;
   return result >= 0 || (number != EPERM && number != ENOSYS);
@@ -220,47 +224,48 @@ static int mounts_through_i386(const char *unused) {
 
 /* sockets ------------------------------------------------------------------------------------------------------ */
 
-static int makes_socket(const char *text) {
+static int makes_socket(const char* text) {
   int family = 0, type = 0, protocol = 0;
   sscanf(text, "%d,%d,%d", &family, &type, &protocol);
   return worked(socket(family, type, protocol));
 }
-static int connects_to_host_port(const char *unused) {
+static int connects_to_host_port(const char* unused) {
   (void)unused;
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const struct sockaddr_in address = {AF_INET, htons((uint16_t)atoi(port)), {htonl(INADDR_LOOPBACK)}, {0}};
-  return worked(connect(fd, (const struct sockaddr *)&address, sizeof address));
+  return worked(connect(fd, (const struct sockaddr*)&address, sizeof address));
 }
-static int connects_to_abstract_socket(const char *unused) {
+static int connects_to_abstract_socket(const char* unused) {
   (void)unused;
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   const size_t length = strlen(abstract_name);
   memcpy(address.sun_path + 1, abstract_name, length);
-  return worked(connect(fd, (const struct sockaddr *)&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length)));
+  return worked(
+      connect(fd, (const struct sockaddr*)&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length)));
 }
 
 /* processes ---------------------------------------------------------------------------------------------------- */
 
-static int traces(const char *pid) { return worked(ptrace(PTRACE_SEIZE, atoi(pid), 0, 0)); }
-static int reads_memory_of_init(const char *unused) {
+static int traces(const char* pid) { return worked(ptrace(PTRACE_SEIZE, atoi(pid), 0, 0)); }
+static int reads_memory_of_init(const char* unused) {
   (void)unused;
   char byte;
-  struct iovec here = {&byte, 1}, there = {(void *)0x400000, 1};
+  struct iovec here = {&byte, 1}, there = {(void*)0x400000, 1};
   if (process_vm_readv(1, &here, 1, &there, 1, 0) >= 0) return 1;
   /* EFAULT: allowed to look, only not there. */
   return errno == EFAULT;
 }
-static int opens_for_reading(const char *path) { return worked(open(path, O_RDONLY | O_CLOEXEC)); }
-static int reads_link(const char *path) {
+static int opens_for_reading(const char* path) { return worked(open(path, O_RDONLY | O_CLOEXEC)); }
+static int reads_link(const char* path) {
   const ssize_t got = readlink(path, said, sizeof said - 1);
   if (got >= 0) said[got] = '\0';
   return worked(got);
 }
-static int opens_below(const char *path) {
-  DIR *directory = opendir(path);
+static int opens_below(const char* path) {
+  DIR* directory = opendir(path);
   if (directory == NULL) return 0;
-  for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
+  for (struct dirent* entry; (entry = readdir(directory)) != NULL;) {
     if (entry->d_name[0] == '.') continue;
     if (worked(openat(dirfd(directory), entry->d_name, O_RDONLY | O_CLOEXEC | O_NONBLOCK))) {
       snprintf(said, sizeof said, "opened %s", entry->d_name);
@@ -269,7 +274,7 @@ static int opens_below(const char *path) {
   }
   return 0;
 }
-static int kills_init(const char *unused) {
+static int kills_init(const char* unused) {
   (void)unused;
   kill(1, SIGKILL);
   kill(1, SIGSTOP);
@@ -277,7 +282,7 @@ static int kills_init(const char *unused) {
   char state[512] = "";
   const int fd = open("/proc/1/stat", O_RDONLY | O_CLOEXEC);
   if (fd < 0 || read(fd, state, sizeof state - 1) <= 0) return 1;
-  const char *end = strrchr(state, ')');
+  const char* end = strrchr(state, ')');
   if (end == NULL || end[2] == 'T' || end[2] == 'Z') {
     snprintf(said, sizeof said, "%s", state);
     return 1;
@@ -285,10 +290,10 @@ static int kills_init(const char *unused) {
   errno = 0;
   return 0;
 }
-static int has_foreign_processes(const char *unused) {
+static int has_foreign_processes(const char* unused) {
   (void)unused;
   /* Everything here descends from PID 1, which has no parent here. */
-  FILE *status = fopen("/proc/1/status", "re");
+  FILE* status = fopen("/proc/1/status", "re");
   char line[256];
   while (status != NULL && fgets(line, sizeof line, status) != NULL) {
     if (strncmp(line, "PPid:", 5) != 0) continue;
@@ -297,21 +302,21 @@ static int has_foreign_processes(const char *unused) {
   }
   return 1;
 }
-static int lowers_oom_score(const char *value) {
+static int lowers_oom_score(const char* value) {
   const int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
   if (fd < 0) return 0;
   return worked(write(fd, value, strlen(value)));
 }
-static int raises_priority(const char *unused) {
+static int raises_priority(const char* unused) {
   (void)unused;
   return worked(setpriority(PRIO_PROCESS, 0, -5));
 }
-static int becomes_real_time(const char *unused) {
+static int becomes_real_time(const char* unused) {
   (void)unused;
   const struct sched_param parameters = {1};
   return worked(sched_setscheduler(0, SCHED_FIFO, &parameters));
 }
-static int raises_limit(const char *unused) {
+static int raises_limit(const char* unused) {
   (void)unused;
   struct rlimit now;
   getrlimit(RLIMIT_NOFILE, &now);
@@ -320,8 +325,8 @@ static int raises_limit(const char *unused) {
   return worked(setrlimit(RLIMIT_NOFILE, &now));
 }
 
-static unsigned long long status_number(const char *field) {
-  FILE *status = fopen("/proc/self/status", "re");
+static unsigned long long status_number(const char* field) {
+  FILE* status = fopen("/proc/self/status", "re");
   char line[256];
   unsigned long long number = ~0ull;
   const size_t length = strlen(field);
@@ -333,22 +338,20 @@ static unsigned long long status_number(const char *field) {
 /* The eleven that root of a sandbox has: CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID SETPCAP NET_BIND_SERVICE
  * SYS_CHROOT SETFCAP. */
 #define ALLOWED 0x800405fbull
-static int has_capabilities_beyond(const char *field) {
+static int has_capabilities_beyond(const char* field) {
   const unsigned long long present = status_number(field);
   snprintf(said, sizeof said, "%s is %llx", field, present);
   errno = 0;
   return (present & ~ALLOWED) != 0;
 }
-static int has_any_capability(const char *field) {
+static int has_any_capability(const char* field) {
   const unsigned long long present = status_number(field);
   snprintf(said, sizeof said, "%s is %llx", field, present);
   errno = 0;
   return present != 0;
 }
-static int lacks_filter(void) {
-  return status_number("Seccomp") != 2 || prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1;
-}
-static int gains_capability(const char *unused) {
+static int lacks_filter(void) { return status_number("Seccomp") != 2 || prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1; }
+static int gains_capability(const char* unused) {
   (void)unused;
   struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
   struct __user_cap_data_struct data[2];
@@ -360,24 +363,24 @@ static int gains_capability(const char *unused) {
 
 /* namespaces --------------------------------------------------------------------------------------------------- */
 
-static int unshares(const char *flags) { return worked(unshare((int)strtol(flags, NULL, 16))); }
-static int clones(const char *flags) {
+static int unshares(const char* flags) { return worked(unshare((int)strtol(flags, NULL, 16))); }
+static int clones(const char* flags) {
   const long pid = syscall(SYS_clone, strtol(flags, NULL, 16) | SIGCHLD, 0, 0, 0, 0);
   if (pid == 0) _exit(0);
   return worked(pid);
 }
-static int clones_by_structure(const char *flags) {
+static int clones_by_structure(const char* flags) {
   const uint64_t arguments[8] = {(uint64_t)strtol(flags, NULL, 16), 0, 0, 0, SIGCHLD, 0, 0, 0};
   const long pid = syscall(435, arguments, sizeof arguments);
   if (pid == 0) _exit(0);
   return worked(pid);
 }
-static int joins(const char *path) {
+static int joins(const char* path) {
   const int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return 0;
   return worked(setns(fd, 0));
 }
-static int joins_process(const char *pid) {
+static int joins_process(const char* pid) {
   const int fd = (int)syscall(434, atoi(pid), 0);
   if (fd < 0) return 0;
   return worked(setns(fd, CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET));
@@ -550,7 +553,7 @@ static const struct attempt attempts[] = {
 enum { kAttempts = sizeof attempts / sizeof attempts[0] };
 
 /* Exit status of the child: 0 denied, 1 worked. */
-static int try_it(const struct attempt *attempt) {
+static int try_it(const struct attempt* attempt) {
   fflush(stdout);
   const pid_t pid = fork();
   if (pid == 0) {
@@ -571,7 +574,7 @@ static int try_it(const struct attempt *attempt) {
   return WIFEXITED(status) && WEXITSTATUS(status) != 0;
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   if (argc < 2) return 2;
   for (int i = 2; i < argc; ++i) {
     if (strncmp(argv[i], "marker=", 7) == 0) marker = argv[i] + 7;
@@ -583,7 +586,7 @@ int main(int argc, char **argv) {
     puts("ESCAPED: no filter is in force here, so nothing is tried: is this a sandbox?");
     return 2;
   }
-  const char *last = "";
+  const char* last = "";
   int tried = 0, escaped = 0;
   for (int i = 0; i < kAttempts; ++i) {
     if (strcmp(argv[1], "list") == 0) {
