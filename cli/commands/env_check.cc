@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -28,7 +29,10 @@ void run(const Options& options, Invocation& call) {
     else
       call.out().line(kind + ": " + printable(finding.subject) + ": " + printable(finding.text));
   }
-  if (!findings.empty()) call.exit_with(kDifference);
+  const bool wrong = std::any_of(findings.begin(), findings.end(), [](const auto& finding) {
+    return finding.kind != layers::EnvironmentFinding::Kind::Hides;
+  });
+  if (wrong) call.exit_with(kDifference);
 }
 
 }  // namespace
@@ -40,7 +44,8 @@ void add_env_check(Command& env) {
   declare(verb, options->project);
   verb.note(
       "Reports missing and changed layers, moved tags, layers built on another base than they are stacked on, and "
-      "files that cannot be stacked. Exit code 3 when there is any. With -o json, one object a line.");
+      "files that cannot be stacked; exit code 3 when there is any. Also tells which files a later layer hides. With "
+      "-o json, one object a line.");
   verb.runs([options](Invocation& call) { run(*options, call); });
 }
 

@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/version.h"
+#include "layers/compose/conflicts.h"
 
 namespace dsec::layers {
 namespace fs = std::filesystem;
@@ -173,6 +174,8 @@ std::string_view to_string(EnvironmentFinding::Kind kind) {
       return "drift";
     case EnvironmentFinding::Kind::Conflict:
       return "conflict";
+    case EnvironmentFinding::Kind::Hides:
+      return "hides";
   }
   return "unknown";
 }
@@ -189,6 +192,24 @@ std::vector<std::string> built_on_drift(std::span<const StoredLayer> layers) {
   }
   return drift;
 }
+
+namespace {
+
+constexpr std::size_t kHiddenLimit = 100;  // per environment: a rebuilt system in a toolkit hides thousands
+
+void add_hidden_files(std::vector<EnvironmentFinding>& findings, const EnvironmentSpec& spec,
+                      std::span<const StoredLayer> layers, LayerStore& store) {
+  const std::vector<HiddenFile> hidden = find_hidden_files(store, layers, kHiddenLimit + 1);
+  for (std::size_t i = 0; i < hidden.size() && i < kHiddenLimit; ++i)
+    findings.push_back({EnvironmentFinding::Kind::Hides, spec.name,
+                        quote(hidden[i].path) + " of " + hidden[i].lower + " is " +
+                            (hidden[i].deleted ? "deleted" : "replaced") + " by " + hidden[i].upper});
+  if (hidden.size() > kHiddenLimit)
+    findings.push_back({EnvironmentFinding::Kind::Hides, spec.name,
+                        "more than " + std::to_string(kHiddenLimit) + " files are hidden"});
+}
+
+}  // namespace
 
 std::vector<EnvironmentFinding> check_environments(const Project& project, const std::optional<Lock>& lock,
                                                    std::string_view name, LayerStore& store,
@@ -228,6 +249,7 @@ std::vector<EnvironmentFinding> check_environments(const Project& project, const
           findings.push_back(
               {Kind::Conflict, spec->name,
                quote(conflict.path) + ": " + conflict.what + ", of " + conflict.upper + " over " + conflict.lower});
+      add_hidden_files(findings, *spec, resolved.layers, store);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::Usage) throw;
       findings.push_back({Kind::Missing, spec->name, error.message()});

@@ -45,6 +45,7 @@ struct EnvironmentFinding {
     Moved,     ///< a tag means another layer now
     Drift,     ///< a layer was built on another base than it is stacked on
     Conflict,  ///< the layers cannot be stacked
+    Hides,     ///< a layer replaces or deletes a file of another: worth knowing, and nothing wrong
   };
   Kind kind;
   std::string subject;  ///< an environment's name or a layer's reference

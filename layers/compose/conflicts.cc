@@ -66,7 +66,7 @@ std::vector<HiddenFile> find_hidden_files(engine::LayerStore& store, std::span<c
     if (found.size() >= limit) return false;
     const StackedInode& upper = node.parts.back();
     if (node.below && !node.below->inode.is_whiteout() &&
-        tree.layer_of(upper.image) != tree.layer_of(node.below->image))
+        independent(tree.layers(), tree.layer_of(upper.image), tree.layer_of(node.below->image)))
       found.push_back({path, tree.layer_name(node.below->image), tree.layer_name(upper.image),
                        node.is_whiteout() || (node.opaque && node.below->inode.is_directory())});
     return shared(tree, node);

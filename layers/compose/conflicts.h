@@ -16,7 +16,7 @@ namespace dsec::layers {
 std::vector<engine::StackConflict> find_conflicts(engine::LayerStore& store,
                                                   std::span<const engine::StoredLayer> bottom_to_top);
 
-/// A file of one layer that a later one replaces or deletes.
+/// A file of one layer that a later, independent one replaces or deletes.
 struct HiddenFile {
   std::string path;          ///< bytes, relative
   std::string lower, upper;  ///< names of the two layers

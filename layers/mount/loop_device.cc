@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/loop.h>
 #include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -25,6 +26,14 @@ loop_config config_for(int file, const std::string& name) {
   return config;
 }
 
+// Some stacked filesystems promise direct I/O and then cannot do it, because the one below them cannot (overlayfs over
+// tmpfs before Linux 6.6): only trying tells.
+void drop_direct_io_unless_it_works(const UniqueFd& device) {
+  char block[512];
+  if (::pread(device.get(), block, sizeof block, 0) >= 0) return;
+  (void)::ioctl(device.get(), LOOP_SET_DIRECT_IO, 0UL);
+}
+
 }  // namespace
 
 LoopDevice attach_loop_device(int file, const std::string& name) {
@@ -41,7 +50,10 @@ LoopDevice attach_loop_device(int file, const std::string& name) {
     device.fd = UniqueFd(::open(device.path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!device.fd)
       throw system_error("open " + quote(device.path)).hint("the device node must exist: is /dev a devtmpfs?");
-    if (::ioctl(device.fd.get(), LOOP_CONFIGURE, &config) == 0) return device;
+    if (::ioctl(device.fd.get(), LOOP_CONFIGURE, &config) == 0) {
+      drop_direct_io_unless_it_works(device.fd);
+      return device;
+    }
     if (errno != EBUSY) throw system_error("attach a loop device to " + quote(name));
   }
   throw failure("no free loop device could be got in " + std::to_string(kAttempts) + " attempts");
