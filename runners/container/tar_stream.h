@@ -30,7 +30,7 @@ class TarWriter {
   std::unique_ptr<archive, ArchiveDeleter> handle_;
 };
 
-/// Reads a tar stream, plain or compressed.
+/// Reads a tar stream: plain, or compressed with gzip, bzip2, xz or zstd.
 class TarReader {
  public:
   explicit TarReader(int fd);
