@@ -53,17 +53,22 @@ ContainerFixture::~ContainerFixture() {
 }
 
 fs::path ContainerFixture::start(const SandboxSpec& spec) {
+  const std::string id = home_->host_id() + engine::random_id(16);
+  const fs::path directory = home_->sandboxes() / id;
+  make_directories(directory, 0700);
+  engine::Lease{id, engine::ProcessIdentity::self(), std::chrono::system_clock::now(), spec}.write(directory);
+  directories_.push_back(directory);
+  start_at(directory, spec);
+  return directory;
+}
+
+void ContainerFixture::start_at(const fs::path& directory, const SandboxSpec& spec) {
   engine::RunnerRequest request;
-  request.id = home_->host_id() + engine::random_id(16);
-  request.directory = home_->sandboxes() / request.id;
+  request.id = directory.filename();
+  request.directory = directory;
   request.spec = spec;
-  make_directories(request.directory, 0700);
-  engine::Lease{request.id, engine::ProcessIdentity::self(), std::chrono::system_clock::now(), spec}.write(
-      request.directory);
   request.stack.lowers.push_back(clone_mount(tree()));
-  directories_.push_back(request.directory);
   runner_->start(std::move(request));
-  return directories_.back();
 }
 
 ContainerFixture::Outcome ContainerFixture::finish(engine::ExecStream& stream, const std::string& input) {

@@ -25,6 +25,9 @@ class ContainerFixture {
   /// Starts a sandbox with its lease, as the engine does; returns its directory.
   std::filesystem::path start(const SandboxSpec& spec = {});
 
+  /// The same in a directory that is there, and without a lease.
+  void start_at(const std::filesystem::path& directory, const SandboxSpec& spec);
+
   struct Outcome {
     std::string out, err;
     ExecResult result;
