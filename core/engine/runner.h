@@ -55,6 +55,9 @@ class Runner {
   /// after a crash at any moment, and after a reboot.
   virtual void reclaim(const std::filesystem::path& directory) = 0;
 
+  /// Removes what is there for sandboxes in general; called by gc when none is left. What is in use stays.
+  virtual void release_shared() {}
+
   virtual void logs(const std::filesystem::path& directory, const LogOptions& options, const LogSink& sink) = 0;
   virtual SandboxStats stats(const std::filesystem::path& directory) = 0;
   virtual std::vector<Change> diff(const std::filesystem::path& directory, const OpenLayers& layers) = 0;

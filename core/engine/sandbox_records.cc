@@ -185,6 +185,8 @@ std::vector<SweptSandbox> sweep_sandboxes(const Home& home, const Runners& runne
     const bool dangling = !fs::exists(records.directory(id)) && !fs::exists(home.sandboxes() / (".tmp-" + id));
     if (!dry_run && dangling) ::unlink((home.names() / name).c_str());
   }
+  if (!dry_run && records.ids().empty())
+    for (const auto& [name, runner] : runners) runner.get().release_shared();
   return swept;
 }
 

@@ -133,6 +133,8 @@ class ContainerRunner final : public engine::Runner {
       remove_tree(directory / name);
   }
 
+  void release_shared() override { cgroups().remove_unused_parents(); }
+
   void logs(const fs::path& directory, const engine::LogOptions& options, const engine::LogSink& sink) override;
 
   engine::SandboxStats stats(const fs::path& directory) override { return sandbox_stats(cgroups(), directory); }

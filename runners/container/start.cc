@@ -253,7 +253,8 @@ class Starter {
     text.str(kOomScoreAdj);
 
     Channel channel = [&] {
-      const UniqueFd keepers = open_keepers_cgroup(cgroups.groups().front().parent);
+      // Outside every sandbox, and not where dsec was called, which may end with its caller.
+      const UniqueFd keepers = parts_.cgroups.keepers_group();
       return launch_keeper(parts_.program, directory_, keepers.get());
     }();
     channel.send(wire::Type::Start, text.text(), descriptors.all());
@@ -294,17 +295,6 @@ class Starter {
 }  // namespace
 
 void start_sandbox(const StartParts& parts, RunnerRequest& request) { Starter(parts, request).run(); }
-
-UniqueFd open_keepers_cgroup(int parent) {
-  for (int attempt = 0;; ++attempt) {
-    if (::mkdirat(parent, kKeepersCgroup, 0755) != 0 && errno != EEXIST)
-      throw system_error("make a cgroup for keepers");
-    UniqueFd group(::openat(parent, kKeepersCgroup, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (group) return group;
-    // Whoever removed the last sandbox may have removed it in between.
-    if (errno != ENOENT || attempt > 10) throw system_error("open the cgroup for keepers");
-  }
-}
 
 int signal_number(const std::string& name) {
   if (name.empty()) return SIGTERM;

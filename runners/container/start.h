@@ -16,11 +16,6 @@ struct StartParts {
 /// Makes a sandbox and returns when its PID 1 runs. Throws Error; then the caller reclaims what was made.
 void start_sandbox(const StartParts& parts, engine::RunnerRequest& request);
 
-/// The directory of v2 cgroups below `groups`' parent that keepers live in: outside every sandbox, and not where dsec
-/// was called, which may end with its caller.
-UniqueFd open_keepers_cgroup(int parent);
-inline constexpr char kKeepersCgroup[] = "keepers";
-
 /// Number of a signal by name ("SIGTERM", "TERM") or number; SIGTERM for an empty one. Throws Error (Usage).
 int signal_number(const std::string& name);
 

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -47,7 +48,10 @@ std::string text_of(const char* path) { return std::filesystem::exists(path) ? r
 
 /// The child of make_user_namespace: shares memory with a process that may have threads, so it touches nothing but its
 /// stack, and waits until it is killed.
-int wait_to_be_killed(void*) {
+int wait_to_be_killed(void* parent) {
+  // Else a caller that is killed now would leave us here for ever.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != *static_cast<const pid_t*>(parent)) return 1;
   for (;;) ::pause();
 }
 
@@ -81,8 +85,9 @@ UniqueFd make_user_namespace(const IdMap& map) {
   constexpr std::size_t kStack = 16384;
   void* stack = ::mmap(nullptr, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
   if (stack == MAP_FAILED) throw system_error("reserve a stack for a new user namespace");
+  pid_t self = ::getpid();
   // No exit signal: a caller that waits for its own children never meets this one.
-  const pid_t pid = ::clone(wait_to_be_killed, static_cast<char*>(stack) + kStack, CLONE_VM | CLONE_NEWUSER, nullptr);
+  const pid_t pid = ::clone(wait_to_be_killed, static_cast<char*>(stack) + kStack, CLONE_VM | CLONE_NEWUSER, &self);
   const int clone_error = errno;
   struct Cleanup {
     pid_t pid;

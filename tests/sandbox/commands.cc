@@ -161,8 +161,9 @@ TEST_CASE("a timeout kills the whole tree and gives the partial output", "[runne
 TEST_CASE("a terminal is the command's controlling terminal, with a size", "[runner][tty]") {
   ContainerFixture host;
   const auto sandbox = host.start();
-  ExecSpec spec = shell("tty; stty size; read line; echo got $line; stty size; ps -o tty,args | grep -c 'pts\\|136,'; "
-                        "trap 'exit 7' INT; echo $TERM; sleep 100");
+  ExecSpec spec = shell(
+      "tty; stty size; read line; echo got $line; stty size; ps -o tty,args | grep -c 'pts\\|136,'; "
+      "trap 'exit 7' INT; echo $TERM; sleep 100");
   spec.tty = true;
   spec.rows = 30;
   spec.columns = 100;
@@ -218,8 +219,9 @@ TEST_CASE("a command outlives its client and can be attached again", "[runner][e
   const auto sandbox = host.start();
   std::string id;
   {
-    auto stream = host.runner().exec(sandbox, shell("echo one; echo two >&2; until [ -e /tmp/go ]; do sleep 0.02; done; "
-                                                    "echo three"));
+    auto stream =
+        host.runner().exec(sandbox, shell("echo one; echo two >&2; until [ -e /tmp/go ]; do sleep 0.02; done; "
+                                          "echo three"));
     id = stream->exec_id();
     REQUIRE(stream->next(10s)->data == "one\n");
   }
@@ -247,8 +249,7 @@ TEST_CASE("a process that a command leaves behind stays, and its output is kept"
   std::string kept;
   CHECK(eventually([&] {
     kept.clear();
-    host.runner().logs(sandbox, {.exec_id = "1"},
-                       [&](ExecEvent::Kind, auto, std::string_view data) { kept += data; });
+    host.runner().logs(sandbox, {.exec_id = "1"}, [&](ExecEvent::Kind, auto, std::string_view data) { kept += data; });
     return kept == "early\nlate\n";
   }));
   CHECK(host.run(sandbox, "ps | grep -c '[s]leep 100'").out == "1\n");
@@ -282,8 +283,7 @@ TEST_CASE("output beyond the limit keeps head and tail, and tells what is missin
   host.runner().logs(sandbox, {.exec_id = "1"}, [&](ExecEvent::Kind kind, auto, std::string_view data) {
     (kind == ExecEvent::Kind::Stdout ? kept : errors) += data;
   });
-  const std::string marker =
-      "\n[dsec: " + std::to_string(outcome.result.stdout_dropped) + " bytes dropped here]\n";
+  const std::string marker = "\n[dsec: " + std::to_string(outcome.result.stdout_dropped) + " bytes dropped here]\n";
   CHECK(kept.starts_with("1\n2\n3\n"));
   CHECK(kept.ends_with("199999\n200000\n"));
   REQUIRE_THAT(kept, Contains(marker));

@@ -124,8 +124,7 @@ TEST_CASE("a keeper that is killed takes its sandbox along, and reclaim removes 
   host.runner().reclaim(sandbox);
   host.runner().reclaim(sandbox);
   CHECK(host.cgroups().empty());
-  for (const auto& entry : std::filesystem::directory_iterator(sandbox))
-    CHECK(entry.path().filename() == "lease.json");
+  for (const auto& entry : std::filesystem::directory_iterator(sandbox)) CHECK(entry.path().filename() == "lease.json");
 }
 
 TEST_CASE("a PID 1 that is killed fails its sandbox, and the keeper cleans up", "[runner][crash]") {

@@ -50,6 +50,7 @@ ContainerFixture::~ContainerFixture() {
       WARN(error.message());
     }
   }
+  runner_->release_shared();
 }
 
 fs::path ContainerFixture::start(const SandboxSpec& spec) {
