@@ -178,14 +178,20 @@ bool refused_by_sandbox(const Failure& failure) {
   return false;
 }
 
-// Its cgroup goes when it is empty; what the command left running may stay in it.
+// Whether its cgroup is empty, which it then is for good.
+bool remove_cgroup(const Command& command) {
+  char name[16] = "x";
+  write_number(name + 1, command.number);
+  const long done = sys(__NR_unlinkat, keeper.config.cgroup_fd, name, 0x200 /* AT_REMOVEDIR */);
+  return done == 0 || done == -ENOENT;
+}
+
+// What the command left running may stay in it.
 void leave_cgroup(Command& command) {
   if (command.cgroup < 0) return;
   close_fd(command.cgroup);
   command.cgroup = -1;
-  char name[16] = "x";
-  write_number(name + 1, command.number);
-  if (sys(__NR_unlinkat, keeper.config.cgroup_fd, name, 0x200 /* AT_REMOVEDIR */) == 0) return;
+  if (remove_cgroup(command)) return;
   if (keeper.lingering_count == keeper.lingering_room) {
     const uint32_t bigger = keeper.lingering_room ? keeper.lingering_room * 2 : 16;
     uint32_t* const moved = static_cast<uint32_t*>(allocate(bigger * sizeof(uint32_t)));
@@ -509,7 +515,14 @@ bool reap(int pid, int status) {
       command->running = false;
     } else {
       command->pid = 0;
-      end_command(*command);
+      command->emptying = command->timed_out && !keeper.ending && !remove_cgroup(*command);
+      if (command->emptying) {
+        const uint64_t now = monotonic_us();
+        command->deadline_us = now + 1000;
+        command->give_up_us = now + 5'000'000;
+      } else {
+        end_command(*command);
+      }
     }
     return true;
   }
@@ -519,6 +532,15 @@ bool reap(int pid, int status) {
 void check_timeouts(uint64_t now) {
   for (Command* command = keeper.commands; command; command = command->next) {
     if (!command->running || !command->deadline_us || now < command->deadline_us) continue;
+    if (command->emptying && (remove_cgroup(*command) || now >= command->give_up_us)) {
+      end_command(*command);
+      continue;
+    }
+    if (command->emptying) {
+      kill_command(*command);
+      command->deadline_us = now + 2000;
+      continue;
+    }
     command->timed_out = true;
     kill_command(*command);
     // Again while it has not ended: what was being cloned into the group at that moment may have escaped.

@@ -36,7 +36,9 @@ struct Command {
   Source output, error, input;
   int pid, cgroup;
   bool tty, main, has_stdin, input_ends, running, reported, timed_out;
-  uint64_t start_us, deadline_us, oom_kills;  ///< monotonic; deadline 0: none
+  bool emptying;  ///< it has ended by its timeout; its result waits until nothing of its tree is left
+  uint64_t start_us, deadline_us, give_up_us;  ///< monotonic; 0: none
+  uint64_t oom_kills;                          ///< of the sandbox when it began
   Buffer pending_input;
   Spool spool;
   Result result;
@@ -89,6 +91,7 @@ void on_output(Command& command, unsigned stream);
 void on_input_room(Command& command);
 /// A child has ended: a helper, or the command itself.
 bool reap(int pid, int status);
+/// Kills what takes too long, and reports it once its whole tree is gone.
 void check_timeouts(uint64_t now);
 /// Reads what the pipes still hold, reports what is not reported.
 void finish_commands();
