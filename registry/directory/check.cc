@@ -35,10 +35,10 @@ class Check {
       : root_(root), options_(options), progress_(progress) {}
 
   CheckResult run() {
-    // In this order: what a publisher adds meanwhile refers only to what was there before it.
+    // Manifests before blobs: what a publisher adds meanwhile refers only to blobs that were there before it.
     read_leases();
-    check_tags();
     check_manifests();
+    check_tags();
     check_blobs();
     check_missing();
     check_leases();
@@ -50,6 +50,7 @@ class Check {
     return result_.problems.emplace_back(RegistryProblem{kind, path, std::move(what)});
   }
 
+  // A damaged file that something refers to is missing afterwards, and reported as that too.
   void repair(RegistryProblem& found) {
     if (!options_.repair) return;
     root_.remove(found.path);
@@ -177,7 +178,6 @@ class Check {
     const std::string path = blob_name(digest);
     const auto status = root_.look(path);
     if (!status) return;
-    present_.insert(digest);
     if (!S_ISREG(status->st_mode)) {
       repair(problem(Kind::Altered, path, "is no regular file"));
       return;
@@ -190,6 +190,7 @@ class Check {
       return;
     }
     if (options_.content && !has_right_bytes(digest, size)) return;
+    present_.insert(digest);
     if (expected == referenced_.end()) check_unreferenced(digest, size);
   }
 
@@ -258,10 +259,11 @@ class Check {
 
   void check_missing() {
     for (const auto& [digest, size] : referenced_) {
-      if (present_.contains(digest)) continue;
       const std::string path = blob_name(digest);
+      if (present_.contains(digest)) continue;
       try {
-        if (!root_.open_file(path, RegistryRoot::Missing::Expected))
+        // One that is damaged was reported; it counts as missing only when repair has removed it.
+        if (!root_.look(path) && !root_.open_file(path, RegistryRoot::Missing::Expected))
           problem(Kind::Missing, path, "is named by a manifest and should have " + std::to_string(size) + " bytes");
       } catch (const Error& error) {
         problem(Kind::Altered, path, error.message());

@@ -89,7 +89,7 @@ TEST_CASE("repair makes the registry one that publishing mends", "[registry][che
   Checked checked;
   overwrite(checked.root / blob_name(Digest::of("data")), "DATA");
   overwrite(checked.root / "tags/base/x/2", "junk");
-  CHECK(checked.kinds(true) == std::vector<Kind>{Kind::DamagedTag, Kind::Altered});
+  CHECK(checked.kinds(true) == std::vector<Kind>{Kind::DamagedTag, Kind::Altered, Kind::Missing});
   CHECK(checked.kinds() == std::vector<Kind>{Kind::Missing});
   publish_refs(checked.scratch.store, {"base/x:1"}, checked.address);
   CHECK(checked.kinds().empty());

@@ -120,7 +120,8 @@ TEST_CASE("a truncated or altered blob of the registry is told, not overwritten"
   CheckOptions repair;
   repair.repair = true;
   const CheckResult check = check_registry(address, repair, quiet);
-  REQUIRE(check.problems.size() == 1);
+  REQUIRE(check.problems.size() == 2);
+  CHECK(check.problems[1].kind == RegistryProblem::Kind::Missing);
   CHECK(check.problems[0].kind == RegistryProblem::Kind::Truncated);
   CHECK(check.problems[0].repaired);
   CHECK(publish_refs(scratch.store, {"base/x:1"}, address).bytes_copied == 4);
