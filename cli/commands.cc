@@ -31,6 +31,9 @@ void declare_commands(Command& root) {
   add_layer_tag(layer);
   add_layer_rm(layer);
   add_layer_verify(layer);
+  add_layer_export(layer);
+  add_layer_files(layer);
+  add_layer_diff(layer);
   add_layer_mount(layer);
   add_layer_umount(layer);
 

@@ -11,6 +11,9 @@
 namespace dsec::cli {
 namespace {
 
+// What the record of a sandbox says when nobody ended it: no news.
+constexpr std::string_view kOwnEnd = "its command ended";
+
 // Empty when the exit code says all.
 std::optional<Error> remark(const ExecResult& result, const std::string& program, const std::string& sandbox_reason) {
   using Cause = ExecResult::Cause;
@@ -24,12 +27,11 @@ std::optional<Error> remark(const ExecResult& result, const std::string& program
     case Cause::Exited:
       return std::nullopt;
     case Cause::Signalled:
-      if (sandbox_reason.empty()) return std::nullopt;
+      if (sandbox_reason.empty() || sandbox_reason == kOwnEnd) return std::nullopt;
       return error(quote(program) + " was ended with its sandbox", sandbox_reason);
     case Cause::TimedOut:
-      return error(quote(program) + " was ended after " +
-                       format_duration(std::chrono::duration_cast<std::chrono::milliseconds>(result.duration)) +
-                       ": it ran out of time",
+      return error(quote(program) + " ran out of time and was ended after " +
+                       format_duration(std::chrono::duration_cast<std::chrono::milliseconds>(result.duration)),
                    why);
     case Cause::OutOfMemory:
       return error(quote(program) + " was killed: the sandbox ran out of memory", why).hint("a larger --memory");

@@ -17,12 +17,11 @@ namespace {
 
 registry::GcPorts ports(Wiring& wiring) {
   registry::GcPorts ports;
-  if (const engine::Runners runners = wiring.runners(); !runners.empty())
-    ports.reclaim_sandboxes = [&wiring, runners](bool dry_run, std::vector<std::string>&) {
-      std::vector<std::string> ids;
-      for (const auto& swept : engine::sweep_sandboxes(wiring.home(), runners, dry_run)) ids.push_back(swept.id);
-      return ids;
-    };
+  ports.reclaim_sandboxes = [&wiring](bool dry_run, std::vector<std::string>&) {
+    std::vector<std::string> ids;
+    for (const auto& swept : engine::sweep_sandboxes(wiring.home(), wiring.runners(), dry_run)) ids.push_back(swept.id);
+    return ids;
+  };
   // Without root nothing of ours is mounted.
   if (::geteuid() == 0)
     ports.unmount_unused = [&wiring](std::span<const Digest> needed) {
