@@ -37,7 +37,6 @@ MergedTree::MergedTree(engine::LayerStore& store, std::span<const engine::Stored
             {i, &image, ErofsImage(open_file(store.blob_path(meta), O_RDONLY), std::move(data), meta.brief())});
       }
     });
-  if (images_.empty()) throw usage_error("there is no layer to look at");
 }
 
 bool MergedTree::is_opaque(const StackedInode& directory) {
@@ -58,6 +57,7 @@ bool MergedTree::extend(MergedNode& node, StackedInode next) {
 }
 
 MergedNode MergedTree::root() {
+  if (images_.empty()) throw usage_error("there is no layer to look at");
   MergedNode node;
   for (std::size_t i = images_.size(); i-- > 0;)
     if (!extend(node, {i, images_[i].image.root()})) break;
@@ -99,6 +99,7 @@ std::optional<MergedNode> MergedTree::find(std::string_view path) {
 }
 
 void walk_merged(MergedTree& tree, const std::function<bool(const std::string&, const MergedNode&)>& visit) {
+  if (tree.image_count() == 0) return;
   std::string path;
   std::deque<Level> levels;             // which never moves its elements: `next` may be the end of `children`
   std::uint64_t allowed = 0, used = 0;  // bytes of directories, which honest images use once
