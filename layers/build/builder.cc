@@ -39,6 +39,16 @@ class Examined final : public Source {
   SourceFacts facts_;
 };
 
+/// Passes on warnings alone: a step reports itself, and what makes its image is part of that.
+class Quietly final : public Progress {
+ public:
+  explicit Quietly(Progress& under) : under_(under) {}
+  void warn(std::string_view message) override { under_.warn(message); }
+
+ private:
+  Progress& under_;
+};
+
 /// A step's image is told apart from a layer that a person would use.
 constexpr const char* kStepLabel = "dsec.step";
 
@@ -128,8 +138,9 @@ class LayerBuild {
     Examined examined(source, std::move(facts));
     ImportOptions options{.name = recipe_.name, .tag = "", .to = to, .platform = recipe_.platform};
     if (step) options.labels[kStepLabel] = recipe_.ref();
+    Quietly quietly(ports_.progress);
     if (!step && !recipe_.compress.empty()) options.compression = recipe_.compress;
-    return import_layer(ports_.store, examined, options, ports_.progress);
+    return import_layer(ports_.store, examined, options, recipe_.from.empty() ? quietly : ports_.progress);
   }
 
   BuildOutcome from_source() {
