@@ -13,6 +13,7 @@ Json to_json(const engine::StoredLayer& layer) {
           {"labels", layer.labels},
           {"added", iso_time(layer.added)},
           {"checked", layer.trusted},
+          {"in_place", layer.in_place},
           {"bytes", layer.manifest.total_size()},
           {"manifest", Json::parse(layer.manifest.canonical())}};
 }

@@ -43,8 +43,9 @@ void run(const Options& options, Invocation& call) {
       if (options.quiet)
         out.line(name);
       else
-        table.row({name, layer.digest.brief(), format_size(layer.manifest.total_size()), layer.manifest.platform,
-                   age(layer.added)});
+        table.row({name, layer.digest.brief(),
+                   format_size(layer.manifest.total_size()) + (layer.in_place ? ", in place, unverified" : ""),
+                   layer.manifest.platform, age(layer.added)});
     }
   }
   if (!out.json() && !options.quiet) out.table(table);
