@@ -1,5 +1,7 @@
 #include "layers/archive/tar_reader.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -16,8 +18,13 @@ namespace {
 
 // Real ones have a few kilobytes; the bound keeps a hostile one from being taken into memory.
 constexpr std::uint64_t kExtendedHeader = 1 << 20;
-// Names and attributes are kept in memory until the tree is known.
-constexpr std::uint64_t kMetadata = 1ull << 30;
+// The tree is kept in memory until it is written: what an entry takes there beside its name, target and attributes
+// (measured), and how much all of them may.
+constexpr std::uint64_t kEntryMemory = 1000;
+std::uint64_t memory_allowed() {
+  return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) /
+         2;
+}
 // From here on the ratio of unpacked to packed bytes says something.
 constexpr std::uint64_t kRatioFrom = 64 << 20;
 // Deeper trees cannot be walked within an ordinary stack; PATH_MAX allows 2048.
@@ -28,6 +35,8 @@ constexpr std::uint64_t kSparsePieces = 1 << 20;
 std::uint64_t padded(std::uint64_t size) { return (size + kTarBlock - 1) / kTarBlock * kTarBlock; }
 
 }  // namespace
+
+InputBudget::InputBudget(const InputLimits& limits) : limits_(limits), memory_(memory_allowed()) {}
 
 void InputBudget::begin_archive(std::uint64_t packed) {
   before_ += unpacked_ + holes_;
@@ -44,9 +53,11 @@ void InputBudget::entry(std::uint64_t metadata, std::uint64_t holes) {
   if (++entries_ > limits_.entries)
     throw refusal(Refusal::EntryLimit, "more than " + std::to_string(limits_.entries) + " entries")
         .hint("allow more with --max-entries");
-  metadata_ += metadata;
-  if (metadata_ > kMetadata)
-    throw refusal(Refusal::EntryLimit, "more than " + format_size(kMetadata) + " of names and attributes");
+  metadata_ += kEntryMemory + metadata;
+  if (metadata_ > memory_)
+    throw refusal(Refusal::EntryLimit, "its " + std::to_string(entries_) +
+                                           " entries would take more than half of this host's memory, " +
+                                           format_size(memory_));
   if (holes > limits_.unpacked_bytes)
     holes_ = limits_.unpacked_bytes + 1;
   else

@@ -27,7 +27,7 @@ struct TarMember {
 /// What an import has used of its limits, over all archives it reads.
 class InputBudget {
  public:
-  explicit InputBudget(const InputLimits& limits) : limits_(limits) {}
+  explicit InputBudget(const InputLimits& limits);
   const InputLimits& limits() const noexcept { return limits_; }
 
   /// A new archive begins, `packed` bytes long: the ratio is judged for each.
@@ -44,6 +44,7 @@ class InputBudget {
   InputLimits limits_;
   std::uint64_t before_ = 0, packed_ = 0, unpacked_ = 0, holes_ = 0;
   std::uint64_t entries_ = 0, metadata_ = 0;
+  const std::uint64_t memory_;  // bytes that the tree may take
 };
 
 /// Reads a tar archive: ustar, PAX, GNU and old V7 headers, sparse files of all forms. Names stay the bytes that they
