@@ -17,6 +17,7 @@
 #include "layers/build/stack_lookup.h"
 #include "layers/build/step_cache.h"
 #include "layers/dir/scrub.h"
+#include "layers/git/remote.h"
 #include "layers/import.h"
 #include "layers/open_source.h"
 
@@ -53,9 +54,8 @@ class Quietly final : public Progress {
 constexpr const char* kStepLabel = "dsec.step";
 
 bool remote_source(std::string_view from) {
-  const bool git_host =
-      from.starts_with("git:") && from.find("://") != std::string_view::npos && !from.starts_with("git:file://");
-  return git_host || from.starts_with("docker:") || from.starts_with("debootstrap:");
+  return (from.starts_with("git:") && is_remote(from.substr(4))) || from.starts_with("docker:") ||
+         from.starts_with("debootstrap:");
 }
 
 std::string git_source(const GitStep& step) { return "git:" + step.url + "@" + step.rev + "?history=" + step.history; }
