@@ -6,6 +6,8 @@
 #include <queue>
 #include <unordered_set>
 
+#include "layers/git/tree_walk.h"
+
 namespace dsec::layers {
 namespace {
 namespace fs = std::filesystem;
@@ -76,7 +78,8 @@ class Packer {
       if (type == 0160000) continue;  // the commit of a submodule lies in another repository
       if (type == 0040000) {
         add_tree(item.id, item.name, depth + 1);
-      } else {
+      } else if (!seen_.contains(item.id)) {
+        refuse_oversized(item.name, objects_.size(item.id));
         add(item.id, item.name);
       }
     }
@@ -128,12 +131,16 @@ GitPack write_pack(const GitObjects& objects, const std::vector<ObjectId>& roots
     if (kind == "tree") trees.push_back(id);
     if (kind == "blob") packer.add(id, "");
   }
+  std::set<ObjectId> boundary;
   each_commit(objects, commits, shallow, [&](const ObjectId& id, const GitCommit& commit) {
     packer.add(id, "");
     trees.push_back(commit.tree);
+    if (shallow.contains(id)) boundary.insert(id);
   });
   for (const ObjectId& tree : trees) packer.add_tree(tree, "", 0);
-  return packer.write(folder);
+  GitPack pack = packer.write(folder);
+  pack.boundary = std::move(boundary);
+  return pack;
 }
 
 }  // namespace dsec::layers

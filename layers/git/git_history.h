@@ -22,6 +22,7 @@ GitHistoryFacts look_at_history(const GitObjects& objects, const ObjectId& commi
 /// A pack file and its index on disk.
 struct GitPack {
   std::filesystem::path pack, index;
+  std::set<ObjectId> boundary;  ///< the commits in it that are without their parents
 };
 
 /// Writes everything that can be reached from `roots` (commits, tags, trees or blobs) and nothing else into one new

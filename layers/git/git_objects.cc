@@ -13,10 +13,7 @@ namespace fs = std::filesystem;
 // The refs in the one file that needs no folder per component.
 std::string packed_refs(const std::map<std::string, ObjectId>& refs) {
   std::string text = "# pack-refs with: sorted\n";
-  for (const auto& [name, id] : refs) {
-    int valid = 0;
-    if (git_reference_name_is_valid(&valid, name.c_str()) == 0 && valid) text += id.hex() + " " + name + "\n";
-  }
+  for (const auto& [name, id] : refs) text += id.hex() + " " + name + "\n";
   return text;
 }
 
@@ -51,7 +48,6 @@ std::string_view GitBlob::bytes() const {
 }
 
 GitObjects::GitObjects(const RepositoryFiles& files, const fs::path& scratch) : folder_(scratch) {
-  start_libgit2();
   const std::string place = (folder_.path() / "view").native();
   git_repository_init_options options;
   check_git(git_repository_init_options_init(&options, GIT_REPOSITORY_INIT_OPTIONS_VERSION), "prepare a repository");

@@ -142,7 +142,7 @@ void GitSource::add_warnings(SourceFacts& facts) const {
   if (files_.reftable && request_.history == GitHistory::Full)
     throw failure("the repository keeps its refs in reftable form, which dsec does not read")
         .hint("git refs migrate --ref-format=files in it, or history past with the id of a commit");
-  if (!boundary_.empty() && request_.history != GitHistory::None)
+  if (!boundary_.empty())
     facts.warnings.push_back("the repository is a shallow clone: the workspace's history ends at " +
                              plural(boundary_.size(), "commit") +
                              " without parents (git fetch --unshallow makes it whole)");
@@ -268,12 +268,9 @@ void GitSource::emit_repository(Writer& writer, std::vector<GitIndexEntry> index
   writer.folder(".git/refs/heads");
   if (request_.history == GitHistory::Past) writer.file(".git/" + std::string(kBranch), commit_id_.hex() + "\n");
   writer.folder(".git/refs/tags");
-  std::set<ObjectId> boundary = boundary_;
-  if (request_.history == GitHistory::Full) boundary = files_.shallow;
-  if (boundary.empty()) return;
+  if (pack.boundary.empty()) return;
   std::string text;
-  for (const ObjectId& id : boundary)
-    if (objects_->has(id)) text += id.hex() + "\n";
+  for (const ObjectId& id : pack.boundary) text += id.hex() + "\n";
   writer.file(".git/shallow", text);
 }
 

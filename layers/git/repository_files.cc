@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <git2.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -250,6 +251,10 @@ void read_refs(RepositoryFiles& files) {
     for (int hops = 0; hops < 5 && files.symbolic.contains(target); ++hops) target = files.symbolic[target];
     if (const auto found = files.refs.find(target); found != files.refs.end()) files.refs[name] = found->second;
   }
+  std::erase_if(files.refs, [](const auto& ref) {  // git ignores refs whose names it would not make
+    int valid = 0;
+    return git_reference_name_is_valid(&valid, ref.first.c_str()) < 0 || !valid;
+  });
   const std::string head = read_regular(files.git_dir / "HEAD", kRefFileLimit).value_or("");
   files.head = trimmed(head.starts_with("ref:") ? std::string_view(head).substr(4) : std::string_view(head));
 }
@@ -257,6 +262,7 @@ void read_refs(RepositoryFiles& files) {
 }  // namespace
 
 RepositoryFiles RepositoryFiles::read(const fs::path& path) {
+  start_libgit2();
   RepositoryFiles files;
   find_git_dir(path, files);
   read_format(files);

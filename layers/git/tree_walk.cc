@@ -1,5 +1,7 @@
 #include "layers/git/tree_walk.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <limits>
 #include <set>
@@ -100,6 +102,7 @@ class Checker {
       if (type == kLink && size > kTargetLimit)
         throw failure("the symlink " + quote(full) + " has a target of " + std::to_string(size) +
                       " bytes, more than Linux allows");
+      refuse_oversized(full, size);
       sum.entries = add(sum.entries, 1);
       sum.bytes = add(sum.bytes, size);
       sum.attributes |= type == kFile && item.name == ".gitattributes";
@@ -139,6 +142,14 @@ std::uint32_t GitFile::index_mode() const {
       return kGitlink;
   }
   return 0;
+}
+
+void refuse_oversized(const std::string& path, std::uint64_t bytes) {
+  static const std::uint64_t memory =
+      static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  if (bytes > memory / 2)
+    throw failure("the file " + quote(path) + " has " + std::to_string(bytes) +
+                  " bytes, more than half of this host's memory");
 }
 
 bool names_git_dir(std::string_view name) {

@@ -53,6 +53,10 @@ class GitTree {
   std::set<ObjectId> empty_;  // trees without any file, which git does not check out
 };
 
+/// Throws Error when a blob of so many bytes would take more than half of this host's memory: git's objects cannot be
+/// read piece by piece, and a small one may say that it unpacks to anything.
+void refuse_oversized(const std::string& path, std::uint64_t bytes);
+
 /// Whether `name` is ".git" on a Linux, Windows or macOS file system: any case, "git~1", trailing dots and spaces, an
 /// NTFS stream, code points that HFS+ ignores.
 bool names_git_dir(std::string_view name);

@@ -475,6 +475,43 @@ TEST_CASE("repositories that cannot be read are refused plainly, without waiting
   CHECK_THAT(failure_of(repository.path().native()), Contains("cannot read 'a'"));
 }
 
+TEST_CASE("a small object that says it unpacks to more than the memory is refused unread", "[layers][git]") {
+  TempDirectory scratch(fs::temp_directory_path());
+  TestRepository repository(scratch.path() / "r");
+  // A zlib stream with one stored block: the header of a loose object of nine petabytes.
+  const std::string head("blob 9000000000000000", 22);
+  std::string stream("\x78\x01\x01", 3);
+  stream += {static_cast<char>(head.size()), '\0', static_cast<char>(~head.size()), '\xff'};
+  std::uint32_t a = 1, b = 0;
+  for (const char c : head) a = (a + static_cast<unsigned char>(c)) % 65521, b = (b + a) % 65521;
+  stream += head;
+  for (const std::uint32_t part : {b, a}) stream += {static_cast<char>(part >> 8), static_cast<char>(part & 0xff)};
+  const std::string id = std::string(40, 'b');
+  fs::create_directories(repository.path() / ".git/objects/bb");
+  std::ofstream(repository.path() / ".git/objects/bb" / id.substr(2), std::ios::binary) << stream;
+  repository.git({"update-index", "--add", "--cacheinfo", "100644," + id + ",bomb"});
+  const std::string tree = repository.git({"write-tree", "--missing-ok"});
+  const std::string commit = repository.git({"commit-tree", "-m", "x", tree});
+  CHECK_THAT(failure_of(repository.path().native() + "@" + commit),
+             Contains("the file 'bomb' has 9000000000000000 bytes, more than half of this host's memory"));
+}
+
+TEST_CASE("full history of a shallow clone keeps the boundary, and refs that git ignores are left out",
+          "[layers][git]") {
+  TempDirectory scratch(fs::temp_directory_path());
+  TestRepository repository(scratch.path() / "r");
+  for (int i = 0; i < 4; ++i) repository.commit("c" + std::to_string(i));
+  const fs::path shallow = scratch.path() / "shallow";
+  repository.git({"clone", "-q", "--depth", "2", "file://" + repository.path().native(), shallow.native()});
+  std::ofstream(shallow / ".git/packed-refs", std::ios::app)
+      << repository.git({"rev-parse", "HEAD"}) << " refs/heads/../../evil\n";
+  const Imported imported = import(shallow.native() + "?history=full");
+  Delivered delivered(imported);
+  delivered.check_sound();
+  CHECK(bytes_of(imported, ".git/shallow") == repository.git({"rev-parse", "HEAD~1"}) + "\n");
+  CHECK(imported.tree.text().find("evil") == std::string::npos);
+}
+
 TEST_CASE("transports that run programs are refused, and credentials stay out of messages", "[layers][git]") {
   for (const std::string url : {"ext::sh -c touch% /tmp/x", "fd::3", "foo://host/x", "rsync://host/x"})
     CHECK_THAT(failure_of(url), Contains("does not fetch git repositories over") && Contains("run programs"));
