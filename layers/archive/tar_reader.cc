@@ -335,7 +335,8 @@ TarMember TarReader::finish(const std::string& block, Pending& pending) {
   const auto mode = header.mode(), uid = header.uid(), gid = header.gid(), size = header.size(), mtime = header.mtime();
   if (!mode || !size || *size < 0 || (!pending.mtime && !mtime) || (!pending.uid && !uid) || (!pending.gid && !gid))
     damaged("a number in the header of " + quote(entry.path) + " is malformed");
-  entry.mode = static_cast<std::uint32_t>(*mode) & 07777;
+  // Linux gives symlinks no other permissions, whatever an archive says of them.
+  entry.mode = entry.type == EntryType::Symlink ? 0777 : static_cast<std::uint32_t>(*mode) & 07777;
   const auto id = [&](std::optional<std::uint64_t> extended, std::int64_t plain, const char* what) {
     const std::uint64_t value = extended ? *extended : static_cast<std::uint64_t>(plain);
     if (value > std::numeric_limits<std::uint32_t>::max())

@@ -189,6 +189,10 @@ TEST_CASE("global headers and unknown records change nothing", "[layers][archive
   CHECK(read_tar(tar).listing() == "one");
 }
 
+TEST_CASE("a symlink has the permissions that Linux gives every symlink", "[layers][archive]") {
+  CHECK(read_tar(TarBuilder().add("s", {.type = '2', .mode = 0644, .link = "t"})).at("s").entry.mode == 0777);
+}
+
 TEST_CASE("device numbers are neither cut nor zeroed", "[layers][archive]") {
   const RecordedTree tree = read_tar(TarBuilder()
                                          .add("null", {.type = '3', .major = 1, .minor = 3})
