@@ -34,8 +34,8 @@ struct Hostile {
   void set_manifest(const std::string& text) {
     const Digest digest = Digest::of(text);
     fs::create_directories((root / manifest_name(digest)).parent_path());
-    std::ofstream(root / manifest_name(digest)) << text;
-    std::ofstream(tag(), std::ios::trunc) << digest.str() << "\n";
+    overwrite(root / manifest_name(digest), text);
+    overwrite(tag(), digest.str() + "\n");
   }
   void set_manifest(const LayerManifest& manifest) { set_manifest(manifest.canonical()); }
 
@@ -114,7 +114,7 @@ TEST_CASE("a manifest that is no manifest is refused", "[registry][hostile]") {
     CHECK(hostile.refusal() != "accepted");
   }
   const fs::path file = hostile.root / manifest_name(hostile.layer.digest);
-  std::ofstream(hostile.tag(), std::ios::trunc) << hostile.layer.digest.str();
+  overwrite(hostile.tag(), hostile.layer.digest.str());
   fs::permissions(file, fs::perms::owner_write, fs::perm_options::add);
   fs::resize_file(file, 1ull << 36);
   CHECK_THAT(hostile.refusal(), Contains("more than 16777216 bytes"));
@@ -135,7 +135,7 @@ TEST_CASE("a tag that answers with a layer of another kind is refused", "[regist
   Hostile hostile;
   put_layer(hostile.from.store, "toolkit/evil", "1", "meta", "data");
   publish_refs(hostile.from.store, {"toolkit/evil:1"}, hostile.address);
-  fs::copy_file(hostile.root / "tags/toolkit/evil/1", hostile.tag(), fs::copy_options::overwrite_existing);
+  overwrite(hostile.tag(), read_file(hostile.root / "tags/toolkit/evil/1"));
   CHECK_THAT(hostile.refusal(), Contains("the registry answers with the toolkit layer 'toolkit/evil'"));
 }
 

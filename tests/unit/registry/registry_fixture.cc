@@ -2,6 +2,8 @@
 
 #include <fstream>
 
+#include "core/base/error.h"
+
 namespace dsec::registry::test {
 
 PublishResult publish_refs(LocalStore& store, const std::vector<std::string>& refs, const RegistryAddress& address) {
@@ -18,7 +20,9 @@ PullResult pull_ref(LocalStore& store, const std::string& ref, const RegistryAdd
 
 void overwrite(const fs::path& file, const std::string& content) {
   if (fs::exists(file)) fs::permissions(file, fs::perms::owner_write, fs::perm_options::add);
-  std::ofstream(file, std::ios::trunc) << content;
+  std::ofstream stream(file, std::ios::trunc);
+  stream << content << std::flush;
+  if (!stream) throw failure("cannot overwrite " + file.native());
 }
 
 }  // namespace dsec::registry::test
