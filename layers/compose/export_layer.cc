@@ -7,6 +7,7 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
@@ -62,6 +63,7 @@ class Export {
         contents_(store, tree_),
         output_{fd, 0, nullptr},
         archive_(archive_write_new(), &archive_write_free),
+        implicit_(layer.manifest.implicit_parents.begin(), layer.manifest.implicit_parents.end()),
         step_("export " + layer.manifest.name.str()),
         total_(layer.manifest.total_size()),
         progress_(progress) {
@@ -111,6 +113,7 @@ class Export {
       const std::size_t name = path.rfind('/') + 1;
       return put_marker(path.substr(0, name) + ".wh." + path.substr(name));
     }
+    if (node.is_directory() && !node.opaque && implicit_.contains(path)) return;
     const StackedInode& top = node.top();
     const Entry entry = to_entry(tree_.image(top.image), path, top.inode);
     const EntryPtr out = header(path, entry);
@@ -183,6 +186,7 @@ class Export {
   Contents contents_;
   Output output_;
   std::unique_ptr<archive, decltype(&archive_write_free)> archive_;
+  std::set<std::string> implicit_;  ///< parents that an archive need not have
   std::string step_;
   std::uint64_t total_;
   Progress& progress_;

@@ -259,6 +259,16 @@ TEST_CASE("an exported layer unpacks to the same tree, deletions in OCI form", "
   CHECK(names.out.find("-rwsr-xr-x 70000/0") == 0);
 }
 
+TEST_CASE("an exported layer names no directories that it has only implicitly", "[layers][compose]") {
+  Blobs blobs;
+  const auto layer =
+      blobs.store.add_layer("toolkit/t", {{dir("opt"), dir("opt/tool"), file("opt/tool/f")}}, {"", "opt"});
+  const fs::path tar = blobs.directory.path() / "out.tar";
+  Progress quiet;
+  export_layer(blobs.store, layer, open_file(tar, O_WRONLY | O_CREAT).get(), quiet);
+  CHECK(run_command({.argv = {"tar", "-tf", tar.native()}}).out == "opt/tool/\nopt/tool/f\n");
+}
+
 TEST_CASE("a foreign layer with nothing unusual becomes trusted", "[layers][compose]") {
   Blobs blobs;
   const auto layer = blobs.store.add_layer(
