@@ -19,6 +19,7 @@ void declare_commands(Command& root) {
   add_ps(root);
   add_inspect(root);
   add_logs(root);
+  add_cp(root);
   add_diff(root);
   add_stats(root);
   add_stop(root);

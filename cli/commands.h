@@ -17,6 +17,7 @@ void add_attach(Command& root);
 void add_ps(Command& root);
 void add_inspect(Command& root);
 void add_logs(Command& root);
+void add_cp(Command& root);
 void add_diff(Command& root);
 void add_stats(Command& root);
 void add_stop(Command& root);

@@ -143,10 +143,12 @@ class ContainerRunner final : public engine::Runner {
   }
   UniqueFd open_writable_layer(const fs::path& directory) override { return open_upper(directory); }
   void copy_out(const fs::path& directory, const engine::OpenLayers& layers, const std::string& path, int fd) override {
-    runners::copy_out(SandboxTree(directory, layers).files(), path, fd);
+    attempt("cannot copy out of the sandbox",
+            [&] { runners::copy_out(SandboxTree(directory, layers).files(), path, fd); });
   }
   void copy_in(const fs::path& directory, const engine::OpenLayers& layers, const std::string& path, int fd) override {
-    runners::copy_in(SandboxTree(directory, layers).files(), path, fd);
+    attempt("cannot copy into the sandbox",
+            [&] { runners::copy_in(SandboxTree(directory, layers).files(), path, fd); });
   }
 
  private:

@@ -30,8 +30,8 @@ struct DirectoryTimes {
 
 class Unpacker {
  public:
-  Unpacker(const SandboxFiles& files, std::string target)
-      : root_(files.root), ids_(files.ids), target_(std::move(target)) {
+  Unpacker(const SandboxFiles& files, std::string target, const UnpackOptions& options)
+      : root_(files.root), ids_(files.ids), options_(options), target_(std::move(target)) {
     base_ = path_components(target_);
     const UniqueFd directory = open_in_root(root_, target_, O_PATH | O_DIRECTORY);
     if (!directory) throw system_error("open the directory " + quote(target_));
@@ -61,9 +61,13 @@ class Unpacker {
   void set_owner(int file, archive_entry* entry) const;
   void finish_directory(const DirectoryTimes& directory);
   ExtendedAttributes attributes_of(archive_entry* entry) const;
+  mode_t mode_of(archive_entry* entry) const {
+    return static_cast<mode_t>(archive_entry_perm(entry)) & (options_.owner ? 01777 : 07777);
+  }
 
   const int root_;
   const IdMap ids_;
+  const UnpackOptions& options_;
   const std::string target_;
   std::vector<std::string> base_;
   std::set<std::vector<std::string>> symlinks_;  ///< made by this stream
@@ -74,6 +78,12 @@ std::vector<std::string> Unpacker::checked(const std::string& path) const {
   if (path.empty()) throw usage_error("it has no name");
   if (path.front() == '/') throw usage_error("its name is absolute");
   std::vector<std::string> parts = path_components(path);
+  if (!options_.name.empty()) {
+    // A stream of a directory's content has "." at its top.
+    const bool has_top = !parts.empty() && path.rfind("./", 0) != 0;
+    if (has_top) parts.erase(parts.begin());
+    parts.insert(parts.begin(), options_.name);
+  }
   std::vector<std::string> prefix;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (parts[i] == "..") throw usage_error("its name leads out of the directory");
@@ -118,7 +128,8 @@ void Unpacker::replace(const Place& place) {
 }
 
 void Unpacker::set_owner(int file, archive_entry* entry) const {
-  const la_int64_t uid = archive_entry_uid(entry), gid = archive_entry_gid(entry);
+  const la_int64_t uid = options_.owner ? *options_.owner : archive_entry_uid(entry);
+  const la_int64_t gid = options_.owner ? *options_.owner : archive_entry_gid(entry);
   if (uid < 0 || gid < 0 || uid >= ids_.count || gid >= ids_.count)
     throw failure("the sandbox has no user " + std::to_string(uid) + " or group " + std::to_string(gid))
         .hint("a sandbox with a user namespace has the ids below " + std::to_string(ids_.count));
@@ -134,7 +145,8 @@ ExtendedAttributes Unpacker::attributes_of(archive_entry* entry) const {
   std::size_t size = 0;
   archive_entry_xattr_reset(entry);
   while (archive_entry_xattr_next(entry, &name, &value, &size) == 0)
-    if (name != nullptr) result.emplace_back(name, std::string(static_cast<const char*>(value), size));
+    if (name != nullptr && !(options_.owner && std::string_view(name) == "security.capability"))
+      result.emplace_back(name, std::string(static_cast<const char*>(value), size));
   return result;
 }
 
@@ -157,7 +169,7 @@ void Unpacker::make_directory(const Place& place, archive_entry* entry, const st
   if (!readable) throw system_error("open it");
   set_owner(readable.get(), entry);
   write_attributes(readable.get(), attributes_of(entry), ids_);
-  directories_.push_back({parts, static_cast<mode_t>(archive_entry_perm(entry)), modified(entry)});
+  directories_.push_back({parts, mode_of(entry), modified(entry)});
 }
 
 void Unpacker::finish_directory(const DirectoryTimes& each) {
@@ -185,7 +197,7 @@ void Unpacker::make_regular(TarReader& tar, const Place& place, archive_entry* e
   if (::ftruncate(file.get(), archive_entry_size(entry)) != 0) throw system_error("set its size");
   // Owner first: a change of owner takes setuid bits and capabilities away.
   set_owner(file.get(), entry);
-  if (::fchmod(file.get(), static_cast<mode_t>(archive_entry_perm(entry))) != 0) throw system_error("set its mode");
+  if (::fchmod(file.get(), mode_of(entry)) != 0) throw system_error("set its mode");
   write_attributes(file.get(), attributes_of(entry), ids_);
   const timespec times[2] = {{0, UTIME_NOW}, modified(entry)};
   if (::futimens(file.get(), times) != 0) throw system_error("set its time");
@@ -204,7 +216,7 @@ void Unpacker::make_symlink(const Place& place, archive_entry* entry, const std:
 
 void Unpacker::make_fifo(const Place& place, archive_entry* entry) {
   replace(place);
-  if (::mknodat(place.parent.get(), place.name.c_str(), S_IFIFO | (archive_entry_perm(entry) & 07777), 0) != 0)
+  if (::mknodat(place.parent.get(), place.name.c_str(), S_IFIFO | mode_of(entry), 0) != 0)
     throw system_error("make it");
   const UniqueFd fifo(::openat(place.parent.get(), place.name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
   if (!fifo) throw system_error("open it");
@@ -250,11 +262,11 @@ void Unpacker::add(TarReader& tar, archive_entry* entry, const std::string& path
 
 }  // namespace
 
-void copy_in(const SandboxFiles& files, const std::string& path, int fd) {
-  attempt("cannot copy into " + quote(path) + " of the sandbox", [&] {
+void copy_in(const SandboxFiles& files, const std::string& path, int fd, const UnpackOptions& options) {
+  attempt("cannot unpack into " + quote(path), [&] {
     as_sandbox_root(files.ids, [&] {
       TarReader tar(fd);
-      Unpacker(files, path).unpack(tar);
+      Unpacker(files, path, options).unpack(tar);
     });
   });
 }

@@ -24,7 +24,8 @@ constexpr std::size_t kMostPieces = 4096;
 
 class Packer {
  public:
-  Packer(const SandboxFiles& files, int fd) : ids_(files.ids), tar_(fd) {}
+  Packer(const SandboxFiles& files, int fd, std::optional<std::uint32_t> owner)
+      : ids_(files.ids), owner_(owner), tar_(fd) {}
 
   void add(int parent, const std::string& name, const std::string& path, int depth);
   void finish() { tar_.finish(); }
@@ -37,6 +38,7 @@ class Packer {
   void add_attributes(int file, archive_entry* entry) const;
 
   const IdMap ids_;
+  const std::optional<std::uint32_t> owner_;
   TarWriter tar_;
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::string> linked_;
   std::uint64_t mount_ = 0;
@@ -57,8 +59,8 @@ void Packer::describe(archive_entry* entry, const struct statx& info, const std:
   archive_entry_set_mode(entry, info.stx_mode);
   // An id without a counterpart inside is what the kernel shows there: the overflow id.
   const auto inside = [this](std::uint32_t id) { return ids_.contains_outside(id) ? ids_.to_inside(id) : 65534; };
-  archive_entry_set_uid(entry, inside(info.stx_uid));
-  archive_entry_set_gid(entry, inside(info.stx_gid));
+  archive_entry_set_uid(entry, owner_ ? *owner_ : inside(info.stx_uid));
+  archive_entry_set_gid(entry, owner_ ? *owner_ : inside(info.stx_gid));
   archive_entry_set_mtime(entry, info.stx_mtime.tv_sec, info.stx_mtime.tv_nsec);
 }
 
@@ -189,8 +191,8 @@ void Packer::add(int parent, const std::string& name, const std::string& path, i
 
 }  // namespace
 
-void copy_out(const SandboxFiles& files, const std::string& path, int fd) {
-  attempt("cannot copy " + quote(path) + " out of the sandbox", [&] {
+void copy_out(const SandboxFiles& files, const std::string& path, int fd, const PackOptions& options) {
+  attempt("cannot pack " + quote(path), [&] {
     as_sandbox_root(files.ids, [&] {
       const std::vector<std::string> parts = path_components(path);
       const bool whole = parts.empty() || parts.back() == ".." || path.ends_with('/') || path.ends_with("/.");
@@ -199,8 +201,9 @@ void copy_out(const SandboxFiles& files, const std::string& path, int fd) {
       for (std::size_t i = 0; i + (whole ? 0 : 1) < parts.size(); ++i) parent_path += parts[i] + '/';
       const UniqueFd parent = open_in_root(files.root, parent_path, O_PATH | O_DIRECTORY);
       if (!parent) throw system_error("open " + quote(parent_path));
-      Packer packer(files, fd);
-      packer.add(parent.get(), whole ? "." : parts.back(), whole ? "." : parts.back(), 0);
+      Packer packer(files, fd, options.owner);
+      const std::string name = whole ? "." : parts.back();
+      packer.add(parent.get(), name, options.name.empty() ? name : options.name, 0);
       packer.finish();
     });
   });

@@ -39,8 +39,6 @@ ArchiveEntry new_entry() {
 TarWriter::TarWriter(int fd) : handle_(archive_write_new()) {
   if (!handle_) throw std::bad_alloc();
   check(handle_.get(), archive_write_set_format_pax(handle_.get()), "begin the tar stream");
-  // Names are bytes; they are not converted.
-  check(handle_.get(), archive_write_set_options(handle_.get(), "hdrcharset=BINARY"), "begin the tar stream");
   check(handle_.get(), archive_write_set_bytes_in_last_block(handle_.get(), 1), "begin the tar stream");
   check(handle_.get(), archive_write_open_fd(handle_.get(), fd), "begin the tar stream");
 }
