@@ -1,6 +1,5 @@
 #include "layers/git/checkout_filter.h"
 
-#include <git2.h>
 #include <iconv.h>
 #include <strings.h>
 
@@ -18,42 +17,36 @@ struct Conversions {
 
 enum class Text { Undefined, Binary, Text, Auto };
 
-Text text_attribute(const char* value) {
-  switch (git_attr_value(value)) {
-    case GIT_ATTR_VALUE_TRUE:
+using Kind = GitAttribute::Kind;
+
+Text text_attribute(const GitAttribute& value) {
+  switch (value.kind) {
+    case Kind::True:
       return Text::Text;
-    case GIT_ATTR_VALUE_FALSE:
+    case Kind::False:
       return Text::Binary;
-    case GIT_ATTR_VALUE_STRING:
-      if (std::string_view(value) == "auto") return Text::Auto;
-      if (std::string_view(value) == "input") return Text::Text;
-      return Text::Undefined;
-    default:
-      return Text::Undefined;
+    case Kind::String:
+      return value.text == "auto" ? Text::Auto : value.text == "input" ? Text::Text : Text::Undefined;
+    case Kind::Unspecified:
+      break;
   }
+  return Text::Undefined;
 }
 
 // text, crlf (its old name) and eol together, for core.autocrlf=false and a platform whose line end is LF.
-LineEnds line_ends(const char* text, const char* crlf, const char* eol) {
+LineEnds line_ends(const GitAttribute& text, const GitAttribute& crlf, const GitAttribute& eol) {
   Text kind = text_attribute(text);
   if (kind == Text::Undefined) kind = text_attribute(crlf);
-  const bool wants_crlf = git_attr_value(eol) == GIT_ATTR_VALUE_STRING && std::string_view(eol) == "crlf";
-  if (kind == Text::Binary || !wants_crlf) return LineEnds::Keep;
+  if (kind == Text::Binary || eol != GitAttribute{Kind::String, "crlf"}) return LineEnds::Keep;
   return kind == Text::Auto ? LineEnds::AutoCrlf : LineEnds::Crlf;
 }
 
-Conversions look_up(git_repository* repository, const ObjectId& commit, const std::string& path) {
-  static const char* names[] = {"text", "crlf", "eol", "ident", "working-tree-encoding"};
-  const char* values[std::size(names)] = {};
-  git_attr_options options = GIT_ATTR_OPTIONS_INIT;
-  options.flags = GIT_ATTR_CHECK_INDEX_ONLY | GIT_ATTR_CHECK_NO_SYSTEM | GIT_ATTR_CHECK_INCLUDE_COMMIT;
-  options.attr_commit_id = commit.native();
-  check_git(git_attr_get_many_ext(values, repository, &options, path.c_str(), std::size(names), names),
-            "look up the attributes of " + quote(path));
+Conversions look_up(const GitAttributes& attributes, const std::string& path) {
+  auto values = attributes.look_up(path);
   Conversions found;
-  found.ends = line_ends(values[0], values[1], values[2]);
-  found.ident = git_attr_value(values[3]) == GIT_ATTR_VALUE_TRUE;
-  if (git_attr_value(values[4]) == GIT_ATTR_VALUE_STRING) found.encoding = values[4];
+  found.ends = line_ends(values["text"], values["crlf"], values["eol"]);
+  found.ident = values["ident"].kind == Kind::True;
+  if (values["working-tree-encoding"].kind == Kind::String) found.encoding = values["working-tree-encoding"].text;
   if (strcasecmp(found.encoding.c_str(), "UTF-8") == 0 || strcasecmp(found.encoding.c_str(), "UTF8") == 0)
     found.encoding.clear();
   return found;
@@ -160,9 +153,24 @@ bool encode(std::string_view bytes, std::string encoding, std::string& out) {
   return good;
 }
 
+CheckoutFilter::CheckoutFilter(const GitObjects& objects, const GitTree& tree) {
+  if (!tree.totals().attributes) return;
+  constexpr std::string_view kName = ".gitattributes";
+  tree.walk([&](const GitFile& file) {
+    if (!file.path.ends_with(kName) || (file.kind != GitFileKind::Regular && file.kind != GitFileKind::Executable))
+      return;
+    std::string folder = file.path.substr(0, file.path.size() - kName.size());
+    if (folder.ends_with('/'))
+      folder.pop_back();
+    else if (!folder.empty())
+      return;
+    attributes_.add_file(folder, objects.blob(file.id).bytes());
+  });
+}
+
 std::string_view CheckoutFilter::apply(const std::string& path, std::string_view stored, std::string& buffer) const {
-  if (!any_) return stored;
-  const Conversions wanted = look_up(objects_.repository(), commit_, path);
+  if (attributes_.empty()) return stored;
+  const Conversions wanted = look_up(attributes_, path);
   std::string_view bytes = stored;
   std::string next;
   const auto take = [&](bool changed) {

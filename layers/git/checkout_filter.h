@@ -3,7 +3,8 @@
 #include <string>
 #include <string_view>
 
-#include "layers/git/git_objects.h"
+#include "layers/git/attributes.h"
+#include "layers/git/tree_walk.h"
 
 namespace dsec::layers {
 
@@ -13,17 +14,14 @@ namespace dsec::layers {
 /// pointer).
 class CheckoutFilter {
  public:
-  /// `any` false: the commit has no .gitattributes, and nothing is looked up.
-  CheckoutFilter(const GitObjects& objects, const ObjectId& commit, bool any)
-      : objects_(objects), commit_(commit), any_(any) {}
+  /// Reads the .gitattributes files of the tree.
+  CheckoutFilter(const GitObjects& objects, const GitTree& tree);
 
   /// The bytes of the file at `path`; a view of `stored` when nothing changes, else of `buffer`.
   std::string_view apply(const std::string& path, std::string_view stored, std::string& buffer) const;
 
  private:
-  const GitObjects& objects_;
-  ObjectId commit_;
-  bool any_;
+  GitAttributes attributes_;
 };
 
 /// Which line ends a checkout writes. Auto leaves binary files and files that already have a CR alone.

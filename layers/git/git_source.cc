@@ -198,7 +198,7 @@ void GitSource::emit(std::size_t, TreeSink& sink) {
 }
 
 void GitSource::emit_files(Writer& writer, std::vector<GitIndexEntry>& index) const {
-  const CheckoutFilter filter(*objects_, commit_id_, tree_->totals().attributes);
+  const CheckoutFilter filter(*objects_, *tree_);
   tree_->walk([&](const GitFile& file) {
     std::uint64_t size = 0;
     if (file.kind == GitFileKind::Submodule) {

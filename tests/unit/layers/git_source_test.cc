@@ -199,11 +199,15 @@ TEST_CASE("a path inside a work tree is refused with the way to its repository",
 TEST_CASE("line ends, idents and encodings are what git's own checkout writes", "[layers][git]") {
   TempDirectory scratch(fs::temp_directory_path());
   TestRepository repository(scratch.path() / "r");
-  repository.write(".gitattributes",
-                   "*.txt text eol=crlf\n*.sh text eol=lf\n*.bin -text\n*.auto text=auto eol=crlf\n*.id ident\n"
-                   "*.old crlf\n*.u16 working-tree-encoding=UTF-16LE-BOM text\n*.l1 working-tree-encoding=ISO-8859-1\n"
-                   "[attr]dos text eol=crlf\n*.bat dos\n*.dat filter=lfs diff=lfs -text\n/top.only text eol=crlf\n"
-                   "sub/** text eol=crlf\n");
+  repository.write(
+      ".gitattributes",
+      "*.txt text eol=crlf\n*.sh text eol=lf\n*.bin -text\n*.auto text=auto eol=crlf\n*.id ident\n"
+      "*.old crlf\n*.u16 working-tree-encoding=UTF-16LE-BOM text\n*.l1 working-tree-encoding=ISO-8859-1\n"
+      "[attr]dos text eol=crlf\n*.bat dos\n*.dat filter=lfs diff=lfs -text\n/top.only text eol=crlf\n"
+      "sub/** text eol=crlf\n\"q x\" text eol=crlf\n\"tab\\tt\\303\\274\" text eol=crlf\n*.un text eol=crlf\n"
+      "x.un !text !eol\n!neg text eol=crlf\nbad*name -bad*name text eol=crlf\n*.bb text eol=crlf binary\n"
+      "[attr]binary text eol=crlf\n*.rb binary\n*.in crlf=input eol=crlf\n  lead text eol=crlf\nd/ text eol=crlf\n"
+      "*.val text eol=CRLF\n*.ex text -text eol=crlf text\n");
   repository.write("deep/er/.gitattributes", "*.txt -text\n");
   const std::vector<std::pair<std::string, std::string>> files = {
       {"a.txt", "one\ntwo\n"},
@@ -223,6 +227,20 @@ TEST_CASE("line ends, idents and encodings are what git's own checkout writes", 
       {"d/top.only", "a\n"},
       {"sub/any/thing", "a\n"},
       {"deep/er/a.txt", "a\n"},
+      {"q x", "a\n"},
+      {"deep/q x", "a\n"},
+      {"tab\tt\xc3\xbc", "a\n"},
+      {"x.un", "a\n"},
+      {"y.un", "a\n"},
+      {"neg", "a\n"},
+      {"!neg", "a\n"},
+      {"badname", "a\n"},
+      {"a.bb", "a\n"},
+      {"a.rb", "a\n"},
+      {"a.in", "a\n"},
+      {"lead", "a\n"},
+      {"a.val", "a\n"},
+      {"a.ex", "a\n"},
       {"deep/b.txt", "a\n"}};
   // Blobs exactly as given: adding them as files would convert them first.
   repository.git({"add", ".gitattributes", "deep"});
