@@ -193,6 +193,9 @@ class ContainerRunner final : public engine::Runner {
       try {
         channel->send(request, text);
         if (!channel->receive(timeout)) return false;
+        // Its end closes the connection.
+        while (channel->receive(kRemoveTimeout)) {
+        }
       } catch (const Error&) {
         // It went before it could answer, which its record tells.
       }

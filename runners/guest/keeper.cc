@@ -224,11 +224,11 @@ void run_loop() {
 void remove_cgroups() {
   const Config& config = keeper.config;
   // The kernel may count a process that is dead for a moment longer.
-  for (int attempt = 0; attempt < 200; ++attempt) {
+  for (int attempt = 0; attempt < 2000; ++attempt) {
     remove_lingering();
     const long done = sys(__NR_unlinkat, config.cgroup_parent_fd, config.cgroup_name.data, 0x200);
     if (done == 0 || done == -ENOENT) break;
-    const struct { long seconds, nanoseconds; } pause = {0, 1'000'000};
+    const struct { long seconds, nanoseconds; } pause = {0, 100'000};
     sys(__NR_nanosleep, &pause, nullptr);
   }
   for (uint32_t i = 0; i < config.limit_count; ++i) {

@@ -50,7 +50,7 @@ void append_state(Buffer& out) {
 }  // namespace
 
 // The keeper is the only writer. While the sandbox runs the file need not survive a power cut: nothing of the sandbox
-// does.
+// does. The last one does; should only its new name be lost, the old one tells of another boot, which is as final.
 void write_state(bool durable) {
   static constexpr char kTemporary[] = ".tmp-state";
   Buffer text = {};
@@ -62,7 +62,6 @@ void write_state(bool durable) {
   if (fd >= 0) close_fd(fd);
   if (done == static_cast<long>(text.size)) {
     sys(__NR_renameat2, keeper.directory, kTemporary, keeper.directory, "state.json", 0);
-    if (durable) sys(__NR_fsync, keeper.directory);
   }
   text.clear();
 }

@@ -1,0 +1,156 @@
+// What sandboxes cost through the runner, in one process and with all that a sandbox has: lease, keeper, user namespace,
+// control groups and limits, masks, capabilities, filter.
+//   bench_sandboxes create TREE HOME ROUNDS    lease, start, /bin/true as the main command, end, reclaim: us per round
+//   bench_sandboxes exec TREE HOME ROUNDS      /bin/true in a live sandbox, its streams captured: us per round
+//   bench_sandboxes idle TREE HOME COUNT       COUNT sandboxes that do nothing: KiB each, per second (first and last
+//                                              tenth), and what is left afterwards
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/mount.h"
+#include "core/engine/home.h"
+#include "core/engine/lease.h"
+#include "core/engine/runner.h"
+#include "core/engine/sandbox_id.h"
+#include "runners/container/container_runner.h"
+
+namespace {
+
+using namespace dsec;
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+double us_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+std::uint64_t available_kib() {
+  std::ifstream meminfo("/proc/meminfo");
+  for (std::string key; meminfo >> key;) {
+    std::uint64_t value = 0;
+    if (key == "MemAvailable:" && meminfo >> value) return value;
+  }
+  throw failure("/proc/meminfo has no MemAvailable");
+}
+
+class Bench {
+ public:
+  Bench(fs::path tree, const fs::path& home)
+      : tree_(std::move(tree)), home_(engine::Home::open(home)), runner_(runners::make_container_runner(home_)) {}
+
+  fs::path start() {
+    SandboxSpec spec;
+    spec.limits.memory = 256u << 20;
+    spec.limits.pids = 128;
+    if (!std::getenv("BENCH_WITHOUT_CPU_LIMIT")) spec.limits.cpus = 2;
+    const std::string id = home_.host_id() + engine::random_id(16);
+    engine::RunnerRequest request;
+    request.id = id;
+    request.directory = home_.sandboxes() / id;
+    request.spec = spec;
+    make_directories(request.directory, 0700);
+    engine::Lease{id, engine::ProcessIdentity::self(), std::chrono::system_clock::now(), spec}.write(request.directory);
+    request.stack.lowers.push_back(clone_mount(tree_));
+    fs::path directory = request.directory;
+    runner_->check(spec);
+    runner_->start(std::move(request));
+    return directory;
+  }
+
+  void run_true(const fs::path& directory, bool main) {
+    ExecSpec spec;
+    spec.argv = {"/bin/true"};
+    spec.main = main;
+    const auto stream = runner_->exec(directory, spec);
+    while (const auto event = stream->next()) {
+      if (event->kind != engine::ExecEvent::Kind::Exited) continue;
+      if (event->result.cause != ExecResult::Cause::Exited || event->result.exit_code != 0)
+        throw failure("/bin/true failed: " + event->result.detail);
+      return;
+    }
+  }
+
+  void remove(const fs::path& directory) {
+    runner_->reclaim(directory);
+    remove_tree(directory);
+  }
+
+  void create(int rounds) {
+    remove(start());  // what is made once for all
+    const auto begin = Clock::now();
+    for (int round = 0; round < rounds; ++round) {
+      const fs::path directory = start();
+      run_true(directory, true);
+      runner_->wait(directory, std::nullopt);
+      remove(directory);
+    }
+    std::printf("%.1f\n", us_since(begin) / rounds);
+    runner_->release_shared();
+  }
+
+  void exec(int rounds) {
+    const fs::path directory = start();
+    run_true(directory, false);
+    const auto begin = Clock::now();
+    for (int round = 0; round < rounds; ++round) run_true(directory, false);
+    std::printf("%.1f\n", us_since(begin) / rounds);
+    remove(directory);
+    runner_->release_shared();
+  }
+
+  void idle(int count) {
+    remove(start());
+    std::vector<fs::path> directories;
+    std::vector<double> times;
+    const std::uint64_t before = available_kib();
+    for (int i = 0; i < count; ++i) {
+      const auto begin = Clock::now();
+      directories.push_back(start());
+      times.push_back(us_since(begin));
+    }
+    const std::uint64_t after = available_kib();
+    const auto rate = [&](std::size_t from, std::size_t to) {
+      double sum = 0;
+      for (std::size_t i = from; i < to; ++i) sum += times[i];
+      return 1e6 * static_cast<double>(to - from) / sum;
+    };
+    const std::size_t tenth = std::max<std::size_t>(times.size() / 10, 1);
+    std::printf("%.0f %.0f %.0f\n",
+                (static_cast<double>(before) - static_cast<double>(after)) / static_cast<double>(count),
+                rate(0, tenth), rate(times.size() - tenth, times.size()));
+    for (const fs::path& directory : directories) remove(directory);
+    runner_->release_shared();
+  }
+
+ private:
+  const fs::path tree_;
+  const engine::Home home_;
+  const std::unique_ptr<engine::Runner> runner_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string what = argc == 5 ? argv[1] : "";
+  if (what != "create" && what != "exec" && what != "idle") {
+    std::fprintf(stderr, "usage: bench_sandboxes create|exec|idle TREE HOME COUNT\n");
+    return 2;
+  }
+  try {
+    Bench bench(argv[2], argv[3]);
+    const int count = std::stoi(argv[4]);
+    if (what == "create") bench.create(count);
+    if (what == "exec") bench.exec(count);
+    if (what == "idle") bench.idle(count);
+  } catch (const std::exception& error) {
+    const auto* own = dynamic_cast<const Error*>(&error);
+    std::fprintf(stderr, "%s\n", own ? own->message().c_str() : error.what());
+    return 1;
+  }
+  return 0;
+}
