@@ -517,9 +517,7 @@ bool reap(int pid, int status) {
       command->pid = 0;
       command->emptying = command->timed_out && !keeper.ending && !remove_cgroup(*command);
       if (command->emptying) {
-        const uint64_t now = monotonic_us();
-        command->deadline_us = now + 1000;
-        command->give_up_us = now + 5'000'000;
+        command->deadline_us = monotonic_us() + 1000;
       } else {
         end_command(*command);
       }
@@ -530,21 +528,24 @@ bool reap(int pid, int status) {
 }
 
 void check_timeouts(uint64_t now) {
+  constexpr uint64_t kGiveUp = 5'000'000;
   for (Command* command = keeper.commands; command; command = command->next) {
-    if (!command->running || !command->deadline_us || now < command->deadline_us) continue;
-    if (command->emptying && (remove_cgroup(*command) || now >= command->give_up_us)) {
+    if (command->reported || !command->deadline_us || now < command->deadline_us) continue;
+    if (!command->timed_out) {
+      command->timed_out = true;
+      command->give_up_us = now + kGiveUp;
+    }
+    // What is traced from inside stays with its tracer when it is dead, and nobody has to wait for that.
+    const bool gone = command->emptying && remove_cgroup(*command);
+    if (gone || now >= command->give_up_us) {
+      command->result.cause = wire::Cause::TimedOut;
+      if (!command->emptying) command->result.signal = SIGKILL;
       end_command(*command);
       continue;
     }
-    if (command->emptying) {
-      kill_command(*command);
-      command->deadline_us = now + 2000;
-      continue;
-    }
-    command->timed_out = true;
-    kill_command(*command);
     // Again while it has not ended: what was being cloned into the group at that moment may have escaped.
-    command->deadline_us = now + 100'000;
+    kill_command(*command);
+    command->deadline_us = now + (command->emptying ? 2'000 : 100'000);
   }
 }
 

@@ -156,7 +156,7 @@ int until_next_deadline(uint64_t now) {
   uint64_t next = earlier(keeper.end_us, keeper.stop_us);
   if (keeper.config.idle_ms && !is_busy()) next = earlier(next, keeper.idle_since_us + keeper.config.idle_ms * 1000);
   for (const Command* command = keeper.commands; command; command = command->next) {
-    if (command->running) next = earlier(next, command->deadline_us);
+    if (!command->reported) next = earlier(next, command->deadline_us);
   }
   if (keeper.stop_us) next = earlier(next, now + 50'000);
   if (!next) return -1;

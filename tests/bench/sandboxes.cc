@@ -1,5 +1,5 @@
-// What sandboxes cost through the runner, in one process and with all that a sandbox has: lease, keeper, user namespace,
-// control groups and limits, masks, capabilities, filter.
+// What sandboxes cost through the runner, in one process and with all that a sandbox has: lease, keeper, user
+// namespace, control groups and limits, masks, capabilities, filter.
 //   bench_sandboxes create TREE HOME ROUNDS    lease, start, /bin/true as the main command, end, reclaim: us per round
 //   bench_sandboxes exec TREE HOME ROUNDS      /bin/true in a live sandbox, its streams captured: us per round
 //   bench_sandboxes idle TREE HOME COUNT       COUNT sandboxes that do nothing: KiB each, per second (first and last
@@ -121,8 +121,8 @@ class Bench {
     };
     const std::size_t tenth = std::max<std::size_t>(times.size() / 10, 1);
     std::printf("%.0f %.0f %.0f\n",
-                (static_cast<double>(before) - static_cast<double>(after)) / static_cast<double>(count),
-                rate(0, tenth), rate(times.size() - tenth, times.size()));
+                (static_cast<double>(before) - static_cast<double>(after)) / static_cast<double>(count), rate(0, tenth),
+                rate(times.size() - tenth, times.size()));
     for (const fs::path& directory : directories) remove(directory);
     runner_->release_shared();
   }
