@@ -112,13 +112,20 @@ class PlatformChoice {
         if (auto manifest = open(descriptor, depth, alone)) return manifest;
     return std::nullopt;
   }
+  [[noreturn]] void nothing_suits() const {
+    if (seen_.empty() && unusable_) throw *unusable_;
+    Error error = refusal(Refusal::PlatformMissing, "there is no image for " + wanted_.str());
+    if (!seen_.empty()) error.hint("--platform with one of " + seen());
+    throw error;
+  }
+
+ private:
   std::string seen() const {
     std::string out;
     for (const std::string& platform : seen_) out += (out.empty() ? "" : ", ") + platform;
     return out;
   }
 
- private:
   std::optional<Json> open(const Descriptor& descriptor, int depth, bool alone) {
     const std::string bytes = read_document(files_, descriptor, "manifest");
     Json json = parse_document(bytes, "manifest " + descriptor.digest.str());
@@ -128,18 +135,24 @@ class PlatformChoice {
       throw refusal(Refusal::NoImage, "manifest " + descriptor.digest.str() + " is neither an index nor an image" +
                                           (json.contains("fsLayers") ? ", but of the old schema 1" : ""));
     if (alone) return json;
-    // Without a platform in its descriptor the config tells which one it is for.
-    const Descriptor config = Descriptor::parse(json.value("config", Json()), "manifest " + descriptor.digest.str());
-    const ImageDocument document =
-        ImageDocument::parse(read_document(files_, config, "config"), "config " + config.digest.str());
-    if (document.platform.suits(wanted_)) return json;
-    seen_.insert(document.platform.str());
+    // Without a platform in its descriptor the config tells which one it is for. What is no image (signatures and the
+    // like stand beside images) or is not whole is not taken, and only told when nothing else suits.
+    try {
+      const Descriptor config = Descriptor::parse(json.value("config", Json()), "manifest " + descriptor.digest.str());
+      const ImageDocument document =
+          ImageDocument::parse(read_document(files_, config, "config"), "config " + config.digest.str());
+      if (document.platform.suits(wanted_)) return json;
+      seen_.insert(document.platform.str());
+    } catch (const Error& error) {
+      if (!unusable_) unusable_ = error;
+    }
     return std::nullopt;
   }
 
   const ImageFiles& files_;
   const Platform& wanted_;
   std::set<std::string> seen_;
+  std::optional<Error> unusable_;
 };
 
 }  // namespace
@@ -159,11 +172,7 @@ FoundImage find_in_layout(const ImageFiles& files, const std::string& reference,
   const std::vector<Descriptor> named = choose_by_name(descriptors_in(*entries, "index.json"), reference);
   if (named.empty()) throw refusal(Refusal::NoImage, "index.json lists no image");
   const auto manifest = choice.choose(named, 0);
-  if (!manifest) {
-    Error error = refusal(Refusal::PlatformMissing, "there is no image for " + wanted.str());
-    if (!choice.seen().empty()) error.hint("--platform with one of " + choice.seen());
-    throw error;
-  }
+  if (!manifest) choice.nothing_suits();
 
   const Descriptor config = Descriptor::parse(manifest->value("config", Json()), "the manifest");
   FoundImage found{ImageDocument::parse(read_document(files, config, "config"), "config " + config.digest.str()), {}};

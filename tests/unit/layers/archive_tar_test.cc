@@ -1,7 +1,10 @@
-#include <catch2/catch.hpp>
+#include <fcntl.h>
+#include <unistd.h>
 
+#include <catch2/catch.hpp>
 #include <stdexcept>
 
+#include "core/base/child_process.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "layers/archive/tar_source.h"
@@ -168,6 +171,28 @@ TEST_CASE("sparse files of every form become plain ones", "[layers][archive]") {
   const RecordedTree tree = read_tar(tar.body() + block + std::string(1024, '\0'));
   CHECK(tree.listing() == "old v00 v01 v10");
   for (const char* name : {"v00", "v01", "v10", "old"}) CHECK(tree.content(name) == want);
+}
+
+TEST_CASE("sparse files with many pieces are read as GNU tar writes them", "[layers][archive]") {
+  const TempDirectory work(std::filesystem::temp_directory_path());
+  std::string content(2 << 20, '\0');
+  for (std::size_t at = 0; at < content.size(); at += 64 << 10) content.replace(at, 4, "data");
+  {
+    const UniqueFd file = open_file(work.path() / "sparse", O_WRONLY | O_CREAT);
+    REQUIRE(::ftruncate(file.get(), static_cast<off_t>(content.size())) == 0);
+    for (std::size_t at = 0; at < content.size(); at += 64 << 10)
+      REQUIRE(::pwrite(file.get(), "data", 4, static_cast<off_t>(at)) == 4);
+  }
+  for (const std::vector<std::string>& form : std::vector<std::vector<std::string>>{
+           {"--format=gnu"}, {"--sparse-version=0.0"}, {"--sparse-version=0.1"}, {"--sparse-version=1.0"}}) {
+    std::vector<std::string> argv = {"tar", "--sparse"};
+    if (form[0] != "--format=gnu") argv.push_back("--format=pax");
+    argv.insert(argv.end(), {form[0], "-C", work.path(), "-cf", "-", "sparse"});
+    const CommandResult archived = run_command({.argv = argv});
+    REQUIRE(archived.status.ok());
+    CHECK(archived.out.size() < content.size());
+    CHECK(read_tar(archived.out).content("sparse") == content);
+  }
 }
 
 TEST_CASE("long names of PAX and of GNU are understood", "[layers][archive]") {

@@ -119,6 +119,13 @@ TEST_CASE("the platform is chosen among nested indexes, and what is for others i
   image.index(
       {image.manifest({layer("arm64")}, image.config({layer("arm64")}, "arm64")), image.image({layer("amd64")})});
   CHECK(read_image(kLayout, root).listing == "amd64");
+  // What is no image or not whole stands in nobody's way.
+  const Json artifact = image.descriptor(
+      Json{{"schemaVersion", 2}, {"config", image.descriptor("{}")}, {"layers", Json::array()}}.dump());
+  image.index({artifact, image.image({layer("amd64")})});
+  CHECK(read_image(kLayout, root).listing == "amd64");
+  image.index({artifact, artifact});
+  CHECK(has(refusal_of(kLayout, root), "so this is an artifact and no image"));
   // One image for another platform is no choice, and is refused only when the platform was asked for.
   image.index({image.manifest({layer("arm64")}, image.config({layer("arm64")}, "arm64"))});
   CHECK(has(refusal_of(kLayout, root), "platform-missing: the image is for linux/arm64"));
