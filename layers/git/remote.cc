@@ -117,6 +117,9 @@ int show_progress(const git_indexer_progress* stats, void* payload) {
 
 Error fetch_error(const std::string& url, const Connection& connection, int code) {
   Error error = libgit_error("fetch " + without_credentials(url));
+  if (error.message().find("hostkey") != std::string::npos)
+    return error.hint("ssh " + connection.place.host.substr(0, connection.place.host.find(':')) +
+                      " once: it adds the server's key to ~/.ssh/known_hosts");
   if (code != GIT_EAUTH && connection.tried.empty()) return error;
   std::string tried;
   for (const std::string& way : connection.tried) tried += (tried.empty() ? "" : ", ") + way;
