@@ -57,9 +57,9 @@ std::optional<Lease> Lease::read(const fs::path& directory) {
     if (json_u64(json, "schema") != kSchema) throw failure("it has an unknown schema");
     Lease lease;
     lease.id = json_string(json, "id");
-    const Json creator = json.value("creator", Json::object());
-    lease.creator = {json_string(creator, "boot_id"), static_cast<pid_t>(json_u64(creator, "pid")),
-                     json_u64(creator, "start_ticks")};
+    const Json process = json.value("creator", Json::object());
+    lease.creator = {json_string(process, "boot_id"), static_cast<pid_t>(json_u64(process, "pid")),
+                     json_u64(process, "start_ticks")};
     lease.created = std::chrono::system_clock::time_point(std::chrono::milliseconds(json_u64(json, "created_ms")));
     lease.spec = sandbox_spec_from_json(json.value("spec", Json::object()));
     return lease;
