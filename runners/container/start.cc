@@ -182,11 +182,11 @@ class Starter {
   }
 
   void prepare_mounts() {
-    add_mount(shared("dev", MountFlags::kReadOnly | kQuiet), wire::MountKind::Directory, "/dev");
+    add_mount(shared("dev", MountFlags::kReadOnly | kQuiet), wire::MountKind::Place, "/dev");
     if (spec_.network == NetworkMode::Host) {
       add_host_tree("/sys", "/sys");
     } else {
-      add_mount(shared("sys", MountFlags::kReadOnly | MountFlags::kNoDev | kQuiet), wire::MountKind::Directory, "/sys");
+      add_mount(shared("sys", MountFlags::kReadOnly | MountFlags::kNoDev | kQuiet), wire::MountKind::Place, "/sys");
       add_host_tree("/sys/devices/system", "/sys/devices/system");
       add_host_tree("/sys/kernel/mm", "/sys/kernel/mm");
     }

@@ -30,40 +30,63 @@ Setup setup;
 
 int fail(const char* step, const char* object, long result) { return setup.failure.set(step, object, result); }
 
-// The directory or file `path` of the new root, made with its parents when it is missing; an fd or a negative errno.
-// Every lookup stays below the root: the image decides what lies there.
-long open_target(int root, const char* path, wire::MountKind kind) {
-  const long found = open_in_root(root, path, O_PATH);
-  if (found != -ENOENT || kind == wire::MountKind::Optional) return found;
-  char part[4096];
-  const size_t length = strlen(path);
-  if (length >= sizeof part) return -ENAMETOOLONG;
-  for (size_t at = 1; at <= length; ++at) {
-    if (at < length && path[at] != '/') continue;
-    memcpy(part, path, at);
-    part[at] = '\0';
-    size_t slash = at;
-    while (slash > 0 && part[slash] != '/') --slash;
-    long parent = at;
-    {
-      char above[4096];
-      memcpy(above, path, slash);
-      above[slash] = '\0';
-      parent = open_in_root(root, slash ? above : "/", O_PATH | O_DIRECTORY);
-    }
-    if (parent < 0) return parent;
-    const char* const name = part + slash + 1;
-    long made = 0;
-    if (*name && (at < length || kind == wire::MountKind::Directory)) {
-      made = sys(__NR_mkdirat, parent, name, 0755);
-    } else if (*name) {
-      made = open_at(static_cast<int>(parent), name, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0644);
-      if (made >= 0) close_fd(static_cast<int>(made));
-    }
-    close_fd(static_cast<int>(parent));
-    if (made < 0 && made != -EEXIST) return made;
+// Only PID 1 on its way uses them, and nobody else runs meanwhile.
+char wanted_path[4096], prefix[4096], link_target[4096];
+
+// Makes the last component of `prefix`, whose parent is there: 0, a negative errno, or 1 when it is a link to what is
+// not there; then wanted_path begins with what it points to.
+long make_component(int root, size_t length, bool last, wire::MountKind kind) {
+  size_t slash = length;
+  while (slash > 0 && prefix[slash] != '/') --slash;
+  const char* const name = prefix + slash + 1;
+  if (slash == length || !*name) return 0;
+  prefix[slash] = '\0';
+  const long parent = open_in_root(root, slash ? prefix : "/", O_PATH | O_DIRECTORY);
+  prefix[slash] = '/';
+  if (parent < 0) return parent;
+  const int directory = static_cast<int>(parent);
+  long made = 0;
+  if (!last || kind != wire::MountKind::File) {
+    made = sys(__NR_mkdirat, directory, name, 0755);
+  } else {
+    made = open_at(directory, name, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (made >= 0) close_fd(static_cast<int>(made));
   }
-  return open_in_root(root, path, O_PATH);
+  long size = made == -EEXIST ? sys(__NR_readlinkat, directory, name, link_target, sizeof link_target - 1) : -1;
+  close_fd(directory);
+  if (made < 0 && made != -EEXIST) return made;
+  if (size <= 0) return 0;
+  const long there = open_in_root(root, prefix, O_PATH);
+  if (there >= 0) close_fd(static_cast<int>(there));
+  if (there != -ENOENT) return there < 0 ? there : 0;
+  const size_t link = static_cast<size_t>(size), base = link_target[0] == '/' ? 0 : slash + 1;
+  const size_t rest = strlen(wanted_path + length) + 1;
+  if (base + link + rest > sizeof wanted_path) return -ENAMETOOLONG;
+  memmove(wanted_path + base + link, wanted_path + length, rest);
+  memcpy(wanted_path + base, link_target, link);
+  return 1;
+}
+
+// The directory or file `path` of the new root, made with its parents when it is missing; an fd or a negative errno.
+// Every lookup stays below the root: the image decides what lies there, and where its links lead.
+long open_target(int root, const char* path, wire::MountKind kind) {
+  const long found = open_in_root(root, path, O_PATH | (kind == wire::MountKind::Place ? O_DIRECTORY | O_NOFOLLOW : 0));
+  if (found != -ENOENT || kind == wire::MountKind::Optional || kind == wire::MountKind::Place) return found;
+  if (strlen(path) >= sizeof wanted_path) return -ENAMETOOLONG;
+  memcpy(wanted_path, path, strlen(path) + 1);
+  for (int links = 0; links < 8; ++links) {
+    long done = 0;
+    for (size_t at = 1; done == 0; ++at) {
+      if (wanted_path[at] && wanted_path[at] != '/') continue;
+      memcpy(prefix, wanted_path, at);
+      prefix[at] = '\0';
+      done = make_component(root, at, wanted_path[at] == '\0', kind);
+      if (!wanted_path[at]) break;
+    }
+    if (done < 0) return done;
+    if (done == 0) return open_in_root(root, wanted_path, O_PATH);
+  }
+  return -ELOOP;
 }
 
 long attach(int mount, int target) {

@@ -69,6 +69,7 @@ enum class Cause : uint32_t { Exited, Signalled, TimedOut, OutOfMemory, CannotEx
 
 /// How one prepared mount is put into the sandbox.
 enum class MountKind : uint32_t {
+  Place,      ///< target is a directory that must be there, and no link
   Directory,  ///< target is made when it is missing
   File,       ///< target is made when it is missing
   Optional,   ///< left out when the target is missing
