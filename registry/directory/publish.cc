@@ -65,8 +65,9 @@ class Publication {
 
   PublishResult run() {
     const auto start = Clock::now();
-    for (const auto& [ref, layer] : layers_)
-      attempt("cannot publish " + ref.str() + " to " + root_.address().shown(), [&] { publish_layer(ref, layer); });
+    for (const Wanted& wanted : layers_)
+      attempt("cannot publish " + wanted.ref.str() + " to " + root_.address().shown(),
+              [&] { publish_layer(wanted.ref, wanted.layer); });
     result_.duration = since(start);
     return std::move(result_);
   }
@@ -168,7 +169,11 @@ class Publication {
   Progress& progress_;
   std::unique_ptr<engine::BlobSession> session_;
   std::unique_ptr<PublisherLease> lease_;
-  std::vector<std::pair<LayerRef, engine::StoredLayer>> layers_;
+  struct Wanted {
+    LayerRef ref;
+    engine::StoredLayer layer;
+  };
+  std::vector<Wanted> layers_;
   PublishResult result_;
 };
 

@@ -95,21 +95,7 @@ void RegistryRoot::check_marker() const {
         .hint("use a newer dsec");
 }
 
-UniqueFd RegistryRoot::parent_of(const std::string& name) const {
-  UniqueFd directory(::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
-  if (!directory) throw system_error("duplicate a descriptor");
-  std::vector<std::string> parts = parts_of(name);
-  parts.pop_back();
-  for (const std::string& part : parts) {
-    UniqueFd below = open_directory(directory.get(), part);
-    if (!below && errno == ENOENT) return UniqueFd();
-    if (!below) throw system_error("open " + quote(part) + " on the way to " + quote(path(name).native()));
-    directory = std::move(below);
-  }
-  return directory;
-}
-
-UniqueFd RegistryRoot::make_parent(const std::string& name) const {
+UniqueFd RegistryRoot::walk(const std::string& name, Absent absent) const {
   UniqueFd directory(::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
   if (!directory) throw system_error("duplicate a descriptor");
   std::vector<std::string> parts = parts_of(name);
@@ -117,6 +103,7 @@ UniqueFd RegistryRoot::make_parent(const std::string& name) const {
   for (const std::string& part : parts) {
     UniqueFd below = open_directory(directory.get(), part);
     if (!below && errno == ENOENT) {
+      if (absent == Absent::Stop) return UniqueFd();
       if (::mkdirat(directory.get(), part.c_str(), 0777) != 0 && errno != EEXIST)
         throw system_error("mkdir " + quote(part) + " on the way to " + quote(path(name).native()));
       sync_directory_fd(directory.get());
@@ -127,6 +114,9 @@ UniqueFd RegistryRoot::make_parent(const std::string& name) const {
   }
   return directory;
 }
+
+UniqueFd RegistryRoot::parent_of(const std::string& name) const { return walk(name, Absent::Stop); }
+UniqueFd RegistryRoot::make_parent(const std::string& name) const { return walk(name, Absent::Make); }
 
 UniqueFd RegistryRoot::open_file(const std::string& name, Missing missing) const {
   const bool wait = missing == Missing::Expected && address_.kind == RegistryAddress::Kind::ThreeFs;

@@ -48,6 +48,8 @@ class RegistryRoot {
 
  private:
   RegistryRoot(RegistryAddress address, UniqueFd fd) : address_(std::move(address)), fd_(std::move(fd)) {}
+  enum class Absent { Stop, Make };
+  UniqueFd walk(const std::string& name, Absent absent) const;
   /// Opens the directory that `name` lies in; no descriptor when it is missing.
   UniqueFd parent_of(const std::string& name) const;
   void check_marker() const;

@@ -19,7 +19,6 @@ namespace {
 constexpr std::size_t kReadSize = 1 << 20;
 // A chunks blob holds one raw sha256 per so many bytes of data (man/dsec-layer-manifest.5.md).
 constexpr std::size_t kChunkSize = 256 << 10;
-constexpr std::size_t kHashSize = 32;
 
 std::string raw(const Digest& digest) {
   std::string bytes;
