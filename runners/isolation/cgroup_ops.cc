@@ -100,6 +100,23 @@ int for_each_child(int group, Action&& action) noexcept {
   }
 }
 
+/// Until the cgroup.events file that is open as `events` has this line.
+int wait_for_event(int events, const char* line, int timeout_ms) noexcept {
+  const std::int64_t end = now_ms() + timeout_ms;
+  for (;;) {
+    // The poll reports changes since the last read of the same descriptor.
+    char text[256];
+    const ssize_t got = ::pread(events, text, sizeof text - 1, 0);
+    if (got < 0) return -errno;
+    text[got] = '\0';
+    if (std::strstr(text, line) != nullptr) return 0;
+    const std::int64_t left = end - now_ms();
+    if (left <= 0) return -ETIMEDOUT;
+    pollfd waiting{events, POLLPRI, 0};
+    if (::poll(&waiting, 1, static_cast<int>(left)) < 0 && errno != EINTR) return -errno;
+  }
+}
+
 /// One attempt; -EBUSY while something still lives there.
 int remove_once(int parent, const char* name, bool v2, int depth) noexcept {
   if (::unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno == ENOENT) return 0;
@@ -161,20 +178,7 @@ int populated(int group) noexcept { return static_cast<int>(counter(group, "cgro
 
 int wait_empty(int group, int timeout_ms) noexcept {
   const Fd events(::openat(group, "cgroup.events", O_RDONLY | O_CLOEXEC));
-  if (events.get() < 0) return -errno;
-  const std::int64_t end = now_ms() + timeout_ms;
-  for (;;) {
-    // The poll reports changes since the last read of the same descriptor.
-    char text[256];
-    const ssize_t got = ::pread(events.get(), text, sizeof text - 1, 0);
-    if (got < 0) return -errno;
-    text[got] = '\0';
-    if (std::strstr(text, "populated 0") != nullptr) return 0;
-    const std::int64_t left = end - now_ms();
-    if (left <= 0) return -ETIMEDOUT;
-    pollfd waiting{events.get(), POLLPRI, 0};
-    if (::poll(&waiting, 1, static_cast<int>(left)) < 0 && errno != EINTR) return -errno;
-  }
+  return events.get() < 0 ? -errno : wait_for_event(events.get(), "populated 0", timeout_ms);
 }
 
 int kill_all(int group) noexcept {
@@ -195,18 +199,7 @@ int freeze(int group, bool frozen, int timeout_ms) noexcept {
   const Fd events(::openat(group, "cgroup.events", O_RDONLY | O_CLOEXEC));
   if (events.get() < 0) return -errno;
   if (const int failed = write(group, "cgroup.freeze", frozen ? "1" : "0"); failed != 0) return failed;
-  const std::int64_t end = now_ms() + timeout_ms;
-  for (;;) {
-    char text[256];
-    const ssize_t got = ::pread(events.get(), text, sizeof text - 1, 0);
-    if (got < 0) return -errno;
-    text[got] = '\0';
-    if (std::strstr(text, frozen ? "frozen 1" : "frozen 0") != nullptr) return 0;
-    const std::int64_t left = end - now_ms();
-    if (left <= 0) return -ETIMEDOUT;
-    pollfd waiting{events.get(), POLLPRI, 0};
-    if (::poll(&waiting, 1, static_cast<int>(left)) < 0 && errno != EINTR) return -errno;
-  }
+  return wait_for_event(events.get(), frozen ? "frozen 1" : "frozen 0", timeout_ms);
 }
 
 std::int64_t oom_kills(int memory_group, bool v2) noexcept {

@@ -240,6 +240,27 @@ TEST_CASE("a limit that the host cannot enforce is refused by its name", "[cgrou
   }).join();
 }
 
+TEST_CASE("groups are made below the one that the administrator names, and that one stays", "[cgroups]") {
+  const std::string name = "test-parent-" + engine::random_id(8);
+  std::string v2;
+  for (const CgroupHierarchy& each : parse_cgroup_mounts(read_file("/proc/self/mountinfo")))
+    if (each.v2) v2 = each.root;
+  if (v2.empty()) SKIP_BECAUSE("no cgroup v2");
+  const std::string parent = v2 + '/' + name;
+  REQUIRE(::mkdir(parent.c_str(), 0755) == 0);
+  ::setenv("DSEC_CGROUP_PARENT", ("/" + name).c_str(), 1);
+  {
+    Groups test;
+    const auto groups = SandboxCgroups::create(test.host, test.id, {});
+    CHECK(std::filesystem::exists(parent + "/dsec-" + test.id.substr(0, 6) + '/' + test.id));
+    CHECK(test.left() == 0);
+  }
+  ::setenv("DSEC_CGROUP_PARENT", "../elsewhere", 1);
+  CHECK_THROWS_AS(CgroupHost("abcdef"), Error);
+  ::unsetenv("DSEC_CGROUP_PARENT");
+  CHECK(::rmdir(parent.c_str()) == 0);
+}
+
 TEST_CASE("keepers have a group of their own, which goes when the last has ended", "[cgroups]") {
   Groups test;
   if (!test.host.has_lifecycle()) SKIP_BECAUSE("no cgroup v2");
