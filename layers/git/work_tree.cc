@@ -2,9 +2,11 @@
 
 #include <fcntl.h>
 #include <git2.h>
+#include <linux/openat2.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-#include <limits>
 #include <map>
 
 #include "core/base/files.h"
@@ -21,25 +23,40 @@ std::string without_cr_before_lf(std::string_view bytes) {
   return out;
 }
 
-bool content_matches(int tree, const git_index_entry& entry, const struct stat& info) {
+// Opened for looking only, and never through a symlink on the way: a folder that became a link shows what is elsewhere.
+UniqueFd find_in(int tree, const char* path) {
+  open_how how{};
+  how.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS;
+  return UniqueFd(static_cast<int>(::syscall(SYS_openat2, tree, path, &how, sizeof how)));
+}
+
+bool content_matches(const UniqueFd& place, const git_index_entry& entry, const struct stat& info,
+                     const GitObjects& objects) {
   const ObjectId wanted = ObjectId::of(entry.id);
+  const auto size = static_cast<std::uint64_t>(info.st_size);
   if (S_ISLNK(info.st_mode)) {
-    std::string target(static_cast<std::size_t>(info.st_size) + 1, '\0');
-    const ssize_t got = ::readlinkat(tree, entry.path, target.data(), target.size());
+    std::string target(size + 1, '\0');
+    const ssize_t got = ::readlinkat(place.get(), "", target.data(), target.size());
     return got >= 0 && GitObjects::hash_blob({target.data(), static_cast<std::size_t>(got)}) == wanted;
   }
-  const UniqueFd fd(::openat(tree, entry.path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  // A conversion of line ends at most doubles a file; anything larger has changed, and is not read.
+  if (size > 2 * objects.size(wanted)) return false;
+  const UniqueFd fd(
+      ::open(("/proc/self/fd/" + std::to_string(place.get())).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) return false;
-  const std::string bytes = read_all(fd.get(), std::numeric_limits<std::uint64_t>::max());
+  const std::string bytes = read_all(fd.get(), size);
   return GitObjects::hash_blob(bytes) == wanted || GitObjects::hash_blob(without_cr_before_lf(bytes)) == wanted;
 }
 
-void compare_file(int tree, const git_index_entry& entry, const timespec& index_time, WorkTreeState& state) {
+void compare_file(int tree, const git_index_entry& entry, const timespec& index_time, const GitObjects& objects,
+                  WorkTreeState& state) {
   // Left out by a sparse checkout, or promised not to change.
   if ((entry.flags_extended & GIT_INDEX_ENTRY_SKIP_WORKTREE) || (entry.flags & GIT_INDEX_ENTRY_VALID)) return;
   if ((entry.mode & S_IFMT) == 0160000) return;  // a submodule is a repository of its own
+  const UniqueFd place = find_in(tree, entry.path);
   struct stat info {};
-  if (::fstatat(tree, entry.path, &info, AT_SYMLINK_NOFOLLOW) < 0) {
+  if (!place || ::fstat(place.get(), &info) < 0) {
     ++state.deleted;
     return;
   }
@@ -57,7 +74,7 @@ void compare_file(int tree, const git_index_entry& entry, const timespec& index_
                          entry.mtime.seconds == static_cast<std::int32_t>(info.st_mtim.tv_sec) &&
                          entry.ctime.seconds == static_cast<std::int32_t>(info.st_ctim.tv_sec) &&
                          entry.ino == static_cast<std::uint32_t>(info.st_ino);
-  if (!same_stat && !content_matches(tree, entry, info)) ++state.changed;
+  if (!same_stat && !content_matches(place, entry, info, objects)) ++state.changed;
 }
 
 void compare_with_head(const GitObjects& objects, git_index* index, WorkTreeState& state) {
@@ -94,7 +111,7 @@ WorkTreeState look_at_work_tree(const RepositoryFiles& files, const GitObjects& 
     const GitPtr<git_index> index(opened);
     const UniqueFd tree = open_file(*files.work_tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (std::size_t i = 0; i < git_index_entrycount(opened); ++i)
-      compare_file(tree.get(), *git_index_get_byindex(opened, i), info.st_mtim, state);
+      compare_file(tree.get(), *git_index_get_byindex(opened, i), info.st_mtim, objects, state);
     compare_with_head(objects, opened, state);
   } catch (const Error& error) {
     state.unknown = error.message();

@@ -322,6 +322,26 @@ TEST_CASE("a dirty source is reported, never taken and never written", "[layers]
   CHECK(read_file(repository.path() / ".git/index") == index);
 }
 
+TEST_CASE("a work tree is not looked at through its symlinks, nor are files read that cannot be the same",
+          "[layers][git]") {
+  TempDirectory scratch(fs::temp_directory_path());
+  TestRepository repository(scratch.path() / "r");
+  repository.write("d/kcore", "x\n");
+  repository.write("d/version", "x\n");
+  repository.write("sparse", "x\n");
+  repository.write("pipe", "x\n");
+  repository.commit("all");
+  fs::rename(repository.path() / "d", scratch.path() / "d");
+  fs::create_symlink("/proc", repository.path() / "d");
+  fs::resize_file(repository.path() / "sparse", 1ull << 40);
+  fs::remove(repository.path() / "pipe");
+  ::mkfifo((repository.path() / "pipe").c_str(), 0600);
+  const Imported imported = import(repository.path().native());
+  CHECK(bytes_of(imported, "d/kcore") == "x\n");
+  REQUIRE(imported.facts.warnings.size() == 1);
+  CHECK_THAT(imported.facts.warnings[0], Contains("2 changed, 2 deleted"));
+}
+
 TEST_CASE("submodules are empty folders, and nothing of them is fetched", "[layers][git]") {
   TempDirectory scratch(fs::temp_directory_path());
   TestRepository repository(scratch.path() / "r");
