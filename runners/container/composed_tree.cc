@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/mount.h"
+#include "runners/container/overlay_identity.h"
 #include "runners/isolation/writable_layer.h"
 
 namespace dsec::runners {
@@ -26,6 +27,7 @@ UniqueFd compose_tree(const std::filesystem::path& sandbox, const engine::LayerS
   for (const char* mark : {"work/work/incompat/volatile", "work/work/incompat"})
     ::unlinkat(writable.get(), mark, AT_REMOVEDIR);
   const std::vector<int> lowers = descriptors(stack);
+  const OverlayIdentity identity(0);
   return make_overlay(
       {.lowers = lowers, .writable = writable.get(), .attributes = MountFlags::kNoDev | MountFlags::kNoSuid});
 }

@@ -1,10 +1,8 @@
 #include "runners/container/start.h"
 
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <linux/mount.h>
 #include <signal.h>
-#include <sys/fsuid.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -19,6 +17,7 @@
 #include "core/engine/lease.h"
 #include "runners/container/channel.h"
 #include "runners/container/launch.h"
+#include "runners/container/overlay_identity.h"
 #include "runners/isolation/capabilities.h"
 #include "runners/isolation/id_map.h"
 #include "runners/isolation/resource_limits.h"
@@ -69,33 +68,6 @@ bool set_tree_attributes(int mount, std::uint64_t set, int user_namespace) {
   if (user_namespace >= 0 && (errno == EINVAL || errno == EPERM)) return false;
   throw system_error("set the attributes of a mount");
 }
-
-// The calling thread as the owner of a sandbox's ids while it lives. An overlay acts with the identity that made it:
-// ours does not exist on id-mapped layers, so that it could create nothing there, and CAP_SYS_RESOURCE would let the
-// sandbox write beyond quotas and into reserved blocks.
-class OverlayIdentity {
- public:
-  explicit OverlayIdentity(std::uint32_t id) {
-    if (::syscall(SYS_capget, &header_, before_) != 0) throw system_error("read the capabilities");
-    ::setfsgid(id);
-    ::setfsuid(id);
-    // Leaving uid 0 takes the effective capabilities that concern files.
-    __user_cap_data_struct sets[2] = {before_[0], before_[1]};
-    sets[0].effective &= ~(1u << CAP_SYS_RESOURCE);
-    if (::syscall(SYS_capset, &header_, sets) != 0) throw system_error("set the capabilities");
-  }
-  ~OverlayIdentity() {
-    ::setfsuid(0);
-    ::setfsgid(0);
-    ::syscall(SYS_capset, &header_, before_);
-  }
-  OverlayIdentity(const OverlayIdentity&) = delete;
-  OverlayIdentity& operator=(const OverlayIdentity&) = delete;
-
- private:
-  __user_cap_header_struct header_{_LINUX_CAPABILITY_VERSION_3, 0};
-  __user_cap_data_struct before_[2] = {};
-};
 
 class Starter {
  public:

@@ -273,6 +273,17 @@ TEST_CASE("a directory of the stream takes the place of a symlink of the stream"
   CHECK(read_file(sandbox.root() / "etc/passwd") == "inside");
 }
 
+TEST_CASE("a tree too deep to be honest is refused, not followed", "[runners][files]") {
+  const Sandbox sandbox;
+  UniqueFd at = open_file(sandbox.root() / "work", O_RDONLY | O_DIRECTORY);
+  for (int i = 0; i < 2000; ++i) {
+    REQUIRE(::mkdirat(at.get(), "d", 0755) == 0);
+    at = UniqueFd(::openat(at.get(), "d", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  }
+  CHECK_THROWS_WITH(sandbox.out("/work/d"), Catch::Contains("cannot pack"));
+  CHECK(sandbox.out("/etc").size() == 2);
+}
+
 TEST_CASE("bytes that are no tar stream, or a torn one, are refused", "[runners][files]") {
   const Sandbox sandbox;
   const UniqueFd tar = memory_file();
