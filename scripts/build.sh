@@ -35,7 +35,7 @@ clang_format() {
 }
 
 run_clang_tidy() {
-  need lint
+  need tidy
   cmake --preset dev >/dev/null
   git ls-files -z -- '*.cc' | grep -zv '^tests/' | xargs -0 -n 4 -P "$(nproc)" clang-tidy -p build --quiet
 }
