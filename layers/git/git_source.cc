@@ -23,6 +23,8 @@ constexpr std::string_view kConfig =
     "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n\tlogallrefupdates = true\n";
 // The branch that a workspace is on, whatever branches the source has: a name could tell of the future as well.
 constexpr std::string_view kBranch = "refs/heads/main";
+// From here on one thread looks for deltas for longer than people wait without a word (82,000 commits: 4 minutes).
+constexpr std::uint64_t kManyCommits = 20'000;
 
 std::string plural(std::uint64_t count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
@@ -117,6 +119,7 @@ class GitSource : public Source {
   GitCommit commit_;
   std::unique_ptr<GitTree> tree_;
   std::set<ObjectId> boundary_;
+  std::uint64_t commits_ = 0;  // behind and with the commit; counted for history past
 };
 
 void GitSource::open(Progress& progress) {
@@ -146,6 +149,9 @@ void GitSource::add_warnings(SourceFacts& facts) const {
     facts.warnings.push_back("the repository is a shallow clone: the workspace's history ends at " +
                              plural(boundary_.size(), "commit") +
                              " without parents (git fetch --unshallow makes it whole)");
+  if (commits_ > kManyCommits)
+    facts.warnings.push_back("packing the history of " + plural(commits_, "commit") +
+                             " anew takes minutes (history none leaves it out)");
   if (!clone_ && files_.work_tree) {
     const WorkTreeState state = look_at_work_tree(files_, *objects_);
     if (!state.unknown.empty()) {
