@@ -1,0 +1,83 @@
+"""Sandboxes against bare system calls, in turn, medians of pairs:
+- create, run /bin/true, gone, against a C program that only clones into namespaces, mounts overlay and proc, pivots,
+  executes and waits (goal 1.5);
+- /bin/true in a live sandbox with its streams captured, against fork and exec of the same (goal 1.3);
+- idle sandboxes: memory of each by MemAvailable, keeper included (goal 700 KiB), and how many can be made in a second,
+  at the beginning and at the end (goal 150).
+Needs root."""
+
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+BIN = Path(os.environ.get("DSEC_BIN_DIR", "build-release/bin")).resolve()
+PAIRS = int(os.environ.get("DSEC_BENCH_PAIRS", "7"))
+LONG = "DSEC_TEST_LONG" in os.environ
+IDLE = [1000, 5000] if LONG else [int(os.environ.get("DSEC_BENCH_IDLE", "1000"))]
+
+
+def make_tree(tree: Path) -> None:
+    """What /bin/true needs, and no more."""
+    libraries = re.findall(r"/\S+", subprocess.run(["ldd", "/bin/true"], capture_output=True, text=True, check=True).stdout)
+    for name in ["/bin/true", *libraries]:
+        target = tree / name.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(name, target)
+    for name in ["proc", "etc"]:
+        (tree / name).mkdir()
+    # As on the host: else the dynamic linker searches in the sandbox only.
+    subprocess.run(["ldconfig", "-r", str(tree)], check=True)
+
+
+def number(*command) -> float:
+    return float(subprocess.run([str(part) for part in command], capture_output=True, text=True, check=True).stdout)
+
+
+def compare(what: str, goal: float, floor, ours) -> bool:
+    pairs = []
+    for _ in range(PAIRS):
+        pairs.append((floor(), ours()))
+        print(f"  {what}: floor {pairs[-1][0]:.0f} us, dsec {pairs[-1][1]:.0f} us", flush=True)
+    ratio = statistics.median(ours / floor for floor, ours in pairs)
+    met = ratio <= goal
+    print(f"{what}: {ratio:.2f} x the floor of {statistics.median(floor for floor, _ in pairs):.0f} us"
+          f" (goal {goal}{'' if met else ', missed'})", flush=True)
+    return met
+
+
+def density(tree: Path, home: Path, count: int) -> bool:
+    out = subprocess.run([str(BIN / "bench_sandboxes"), "idle", str(tree), str(home), str(count)],
+                         capture_output=True, text=True, check=True).stdout
+    each, first, last = map(float, out.split())
+    left = sorted(path.name for path in (home / "sandboxes").iterdir())
+    met = each <= 700 and last >= 150 and not left
+    print(f"{count} idle sandboxes: {each:.0f} KiB each (goal 700), {first:.0f}/s first and {last:.0f}/s last (goal 150),"
+          f" {len(left)} left afterwards{'' if met else ', missed'}", flush=True)
+    return met
+
+
+def main() -> int:
+    if os.geteuid() != 0:
+        sys.exit("measuring sandboxes needs root")
+    with tempfile.TemporaryDirectory(prefix="dsec-bench-") as name:
+        work = Path(name)
+        tree, home = work / "tree", work / "home"
+        make_tree(tree)
+        os.chdir(work)
+        ours, floor = BIN / "bench_sandboxes", BIN / "bench_floor_sandbox"
+        met = [
+            compare("create, true, gone", 1.5, lambda: number(floor, "create", tree, 50),
+                    lambda: number(ours, "create", tree, home, 50)),
+            compare("exec of true", 1.3, lambda: number(floor, "exec", 200), lambda: number(ours, "exec", tree, home, 200)),
+        ]
+        for count in IDLE:
+            met.append(density(tree, home, count))
+    return 0 if all(met) else 1
+
+
+sys.exit(main())
