@@ -86,16 +86,18 @@ int run_command(void* argument) {
   if (const int error = prefer_for_oom(config)) return fail(entry, "set the OOM preference", "", error);
 
   // Descriptors first: once inside, nothing of the keeper's may be open. 3 is the way in, 4… are the limits.
-  const int wanted[] = {entry.input, entry.output, entry.error, entry.init_pidfd};
-  int moved[4 + kMaxLimitCgroups];
-  const unsigned count = 4 + config.limit_count;
+  constexpr unsigned kFirstLimit = 4;
+  int given[kFirstLimit + kMaxLimitCgroups + 1] = {entry.input, entry.output, entry.error, entry.init_pidfd};
+  unsigned count = kFirstLimit;
+  for (uint32_t i = 0; i < config.limit_count; ++i) given[count++] = config.limits[i].procs;
+  if (entry.late_procs >= 0) given[count++] = entry.late_procs;
   for (unsigned i = 0; i < count; ++i) {
-    const int from = i < 4 ? wanted[i] : config.limits[i - 4].procs;
-    moved[i] = static_cast<int>(sys(__NR_fcntl, from, F_DUPFD_CLOEXEC, 32));
-    if (moved[i] < 0) return fail(entry, "pass a descriptor", "", moved[i]);
+    const long moved = sys(__NR_fcntl, given[i], F_DUPFD_CLOEXEC, 32);
+    if (moved < 0) return fail(entry, "pass a descriptor", "", moved);
+    given[i] = static_cast<int>(moved);
   }
   for (unsigned i = 0; i < count; ++i) {
-    const long placed = sys(__NR_dup3, moved[i], i, i < 3 ? 0 : O_CLOEXEC);
+    const long placed = sys(__NR_dup3, given[i], i, i < 3 ? 0 : O_CLOEXEC);
     if (placed < 0) return fail(entry, "pass a descriptor", "", placed);
   }
   sys(__NR_close_range, count, ~0u, 0);
@@ -130,9 +132,9 @@ int run_command(void* argument) {
   if (become_user(entry)) return 1;
   done = sys(__NR_chdir, entry.workdir);
   if (done < 0) return fail(entry, "enter the working directory", entry.workdir, done);
-  for (uint32_t i = 0; i < config.limit_count; ++i) {
-    done = write_fd(static_cast<int>(4 + i), "0", 1);
-    if (done < 0) return fail(entry, "join the cgroup of a limit", config.limits[i].name.data, done);
+  for (unsigned i = kFirstLimit; i < count; ++i) {
+    done = write_fd(static_cast<int>(i), "0", 1);
+    if (done < 0) return fail(entry, "join a control group of", "the sandbox", done);
   }
   if (!limit_capabilities(entry.user.uid == 0 ? config.capabilities : 0, entry.failure)) return 1;
   if (!install_filter(config, entry.failure)) return 1;
@@ -147,7 +149,15 @@ int help_in(void* argument) {
   args.flags = CLONE_VM | CLONE_VFORK | CLONE_PARENT | CLONE_PARENT_SETTID | CLONE_INTO_CGROUP;
   args.parent_tid = reinterpret_cast<uint64_t>(&entry.pid);
   args.cgroup = static_cast<uint64_t>(entry.cgroup);
-  const long pid = clone_on_stack(args, entry.stack, sizeof entry.stack, run_command, &entry);
+  entry.late_procs = -1;
+  long pid = clone_on_stack(args, entry.stack, sizeof entry.stack, run_command, &entry);
+  if (pid == -EAGAIN) {
+    // The sandbox has used up its tasks, which counts for who is cloned into it and not for who joins.
+    entry.late_procs = static_cast<int>(open_at(entry.cgroup, "cgroup.procs", O_WRONLY | O_CLOEXEC));
+    args.flags &= ~uint64_t{CLONE_INTO_CGROUP};
+    args.cgroup = 0;
+    if (entry.late_procs >= 0) pid = clone_on_stack(args, entry.stack, sizeof entry.stack, run_command, &entry);
+  }
   if (pid < 0) return fail(entry, "clone into the sandbox", "", pid);
   return 0;
 }

@@ -14,6 +14,7 @@ struct Entry {
   int init_pidfd;
   int cgroup;                ///< of this command, or of the sandbox
   int input, output, error;  ///< become 0, 1, 2
+  int late_procs;            ///< cgroup.procs of `cgroup` when it can only be joined last; -1: it was cloned into
   bool tty, make_workdir;
   char** argv;
   char** env;
