@@ -32,7 +32,9 @@ FileSpan spool(int fd, const std::filesystem::path& directory, std::uint64_t lim
     if (got < 0) throw system_error("read standard input");
     if (got == 0) break;
     size += static_cast<std::uint64_t>(got);
-    if (size > limit) throw refusal(Refusal::SizeLimit, "standard input has more than " + format_size(limit));
+    if (size > limit)
+      throw refusal(Refusal::SizeLimit, "standard input has more than " + format_size(limit))
+          .hint("allow more with --max-unpacked");
     write_all(file.get(), {buffer.get(), static_cast<std::size_t>(got)});
   }
   return {std::make_shared<const UniqueFd>(std::move(file)), 0, size};

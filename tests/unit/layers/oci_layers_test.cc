@@ -263,3 +263,54 @@ TEST_CASE("images stacked by overlayfs show what one collapsed image shows", "[l
   }
   CHECK(compared > 100);
 }
+
+TEST_CASE("whatever bytes of an archive are altered, it is applied or refused", "[layers][oci]") {
+  const std::string low =
+      TarBuilder()
+          .dir("d", 0700)
+          .file("d/a", std::string(700, 'a'), {.pax = {{"mtime", "-1.5"}, {"SCHILY.xattr.user.x", "y"}}})
+          .hardlink("d/b", "d/a")
+          .file("GNUSparseFile.0/s", "abcde",
+                {.pax = {{"GNU.sparse.size", "2100"}, {"GNU.sparse.name", "s"}, {"GNU.sparse.map", "1000,3,2000,2"}}})
+          .symlink("l", "d")
+          .str();
+  const std::string top = TarBuilder().file("d/.wh.a").file("l/x", "x").file("e/.wh..wh..opq").str();
+  const SourceOptions options{.collapse_limit = 0, .limits = {.unpacked_bytes = 1 << 20, .entries = 100}};
+  std::mt19937 random(7);
+  int applied = 0, refused = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    std::string altered = low;
+    for (int count = static_cast<int>(random() % 3); count >= 0; --count) {
+      // Most of an archive is padding; what is not decides.
+      std::size_t at = random() % altered.size();
+      for (int tries = 0; altered[at] == '\0' && tries < 20; ++tries) at = random() % altered.size();
+      altered[at] = static_cast<char>(random() % 4 ? '0' + random() % 10 : random());
+    }
+    // Sums are not what stands in the way of real damage.
+    for (std::size_t at = 0; at + 512 <= altered.size(); at += 512) {
+      if (altered.compare(at + 257, 5, "ustar") != 0) continue;
+      unsigned sum = 0;
+      for (std::size_t i = 0; i < 512; ++i)
+        sum += i >= 148 && i < 156 ? ' ' : static_cast<unsigned char>(altered[at + i]);
+      char digits[8];
+      std::snprintf(digits, sizeof digits, "%06o", sum & 0777777u);
+      altered.replace(at + 148, 7, std::string_view(digits, 7));
+    }
+    try {
+      ArchiveStack stack(LayerTree::Markers::Delete, options);
+      Progress progress;
+      for (const std::string& tar : {altered, top}) stack.add(in_memory(tar), {"layer", {}, {}}, progress);
+      const std::size_t images = stack.finish();
+      for (std::size_t i = 0; i < images; ++i) {
+        RecordedTree tree;
+        stack.emit(i, tree);
+        tree.finish();
+      }
+      ++applied;
+    } catch (const Error&) {
+      ++refused;
+    }
+  }
+  CHECK(applied > 500);
+  CHECK(refused > 500);
+}
