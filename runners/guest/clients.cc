@@ -143,11 +143,12 @@ bool handle(Client& client, wire::Type type, const char* data, size_t size) {
     }
     case wire::Type::Signal: {
       const uint32_t signal = reader.u32();
+      if (!reader.ok() || signal >= 65) return false;
+      if (!command || !command->running) return true;
       // The group exists once the command has left our own session, which its exec implies.
-      if (reader.ok() && command && command->running && command->pid && !command->entry) {
-        sys(__NR_kill, -command->pid, signal);
-      }
-      return reader.ok() && signal < 65;
+      if (command->entry && signal > 0) command->early_signals |= uint64_t{1} << (signal - 1);
+      if (!command->entry && command->pid) sys(__NR_kill, -command->pid, signal);
+      return true;
     }
     case wire::Type::Stop: {
       const uint64_t grace = reader.u64();

@@ -489,6 +489,9 @@ bool reap(int pid, int status) {
       } else if (!command->running) {
         // It ended before its helper did, and was noticed first.
         end_command(*command);
+      } else {
+        for (int signal = 1; signal <= 64; ++signal)
+          if (command->early_signals >> (signal - 1) & 1) sys(__NR_kill, -command->pid, signal);
       }
       put_back(entry);
       return true;

@@ -69,6 +69,15 @@ bool read_environment(Failure& failure) {
   if (!set_limits(failure)) return false;
   const uint64_t blocked = ~uint64_t{0};
   sys(__NR_rt_sigprocmask, SIG_SETMASK, &blocked, nullptr, sizeof blocked);
+  // What dsec, or whoever started it, ignores would be ignored by every command. SIGKILL and SIGSTOP refuse, rightly.
+  const struct {
+    void* handler;
+    unsigned long flags;
+    void* restorer;
+    uint64_t mask;
+  } by_default = {};
+  for (int signal = 1; signal <= 64; ++signal)
+    sys(__NR_rt_sigaction, signal, &by_default, nullptr, sizeof by_default.mask);
   keeper.self_pid = static_cast<int>(sys(__NR_getpid));
   // Everything that dsec must know of us it finds by this lock: whether we live, and our pid (F_GETLK).
   struct {

@@ -34,6 +34,8 @@ struct Command {
   Buffer env_text;  ///< entries of env that we made
   Entry* entry;     ///< until the command runs or cannot
   Source output, error, input;
+  /// Signals that came while `entry` was there, by number - 1: its process group does not exist before its exec.
+  uint64_t early_signals;
   int pid, cgroup;
   bool tty, main, has_stdin, input_ends, running, reported, timed_out;
   bool emptying;  ///< it has ended by its timeout; its result waits until nothing of its tree is left
