@@ -6,6 +6,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -143,19 +144,25 @@ ExecResult attend(engine::ExecStream& stream, const AttendOptions& options) {
   const InputPump input(stream, options);
 
   bool heard = true;
-  std::optional<std::chrono::milliseconds> patience;
+  std::optional<std::chrono::steady_clock::time_point> deadline;
   for (;;) {
-    std::optional<engine::ExecEvent> event = stream.next(patience);
+    std::optional<std::chrono::milliseconds> patience;
+    if (deadline)
+      patience =
+          std::max(0ms, std::chrono::ceil<std::chrono::milliseconds>(*deadline - std::chrono::steady_clock::now()));
+    // A command that goes on writing gives an event each time: the deadline counts, not the silence.
+    std::optional<engine::ExecEvent> event;
+    if (!patience || *patience > 0ms) event = stream.next(patience);
     if (!event) {
       stream.signal(SIGKILL);
-      patience = std::nullopt;
+      deadline = std::nullopt;
       continue;
     }
     const bool last = event->kind == engine::ExecEvent::Kind::Exited;
     if (heard && (!last || options.format == Format::Json) && !deliver(*event, options.format)) {
       heard = false;
       if (!last) stream.signal(SIGPIPE);
-      patience = 2s;
+      deadline = std::chrono::steady_clock::now() + 2s;
     }
     if (last) return event->result;
   }

@@ -72,7 +72,8 @@ Command& Command::add(Argument argument, Take take) {
       });
   option->multi_option_policy(argument.repeats ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::TakeLast);
   if (argument.positional) {
-    option->expected(argument.least, argument.repeats ? CLI::detail::expected_max_vector_size : 1);
+    // Of one that expects none CLI11 takes none.
+    option->expected(std::max(1, argument.least), argument.repeats ? CLI::detail::expected_max_vector_size : 1);
     option->allow_extra_args(argument.repeats);
     argument.required = argument.least > 0;
     option->required(argument.required);

@@ -26,8 +26,9 @@ void run(const Options& options, Invocation& call) {
   apply(options.exec, call.out().json(), exec);
 
   engine::Engine& engine = call.wiring().engine();
-  const std::string id = engine.create(spec).id;
+  // From here on a signal is for the command: a sandbox that was made without one would stay.
   const ForwardedSignals signals;
+  const std::string id = engine.create(spec).id;
   std::unique_ptr<engine::ExecStream> stream = start_or_remove(engine, id, exec);
   if (options.exec.detach) {
     stream.reset();

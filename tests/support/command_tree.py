@@ -25,4 +25,4 @@ def options(help_text: str) -> set[str]:
     block = help_text.split("\nOptions:\n")[1].split("\n\n")[0]
     # A line of an option begins with its short name or, six columns in, with its long one; then come at least two blanks.
     heads = [line.strip().split("  ")[0] for line in block.splitlines() if re.match(r"  -|      --", line)]
-    return {word for head in heads for word in re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", head)}
+    return {word for head in heads for word in re.findall(r"(?<![\w-])--?[a-zA-Z0-9][\w-]*", head)}
