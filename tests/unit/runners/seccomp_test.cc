@@ -210,6 +210,27 @@ TEST_CASE("the calls that matter most are decided as documented", "[runners][sec
   CHECK(decide("socket", {AF_ALG, SOCK_SEQPACKET, 0}) == verdict(EAFNOSUPPORT));
 }
 
+TEST_CASE("numbers are read from the headers' macros, through their aliases", "[runners][seccomp]") {
+  const auto numbers = parse_numbers(
+      "#define __NR_read 63\n#define __NR_fcntl __NR3264_fcntl\n#define __NR3264_fcntl 25\n"
+      "#define __NR_loop __NR_loop\n#define __NR_syscalls 451\n#define OTHER 1\n#define __NR_odd (1 + 2)\n");
+  CHECK(numbers == std::map<std::string, unsigned>{{"read", 63}, {"fcntl", 25}});
+}
+
+TEST_CASE("a program for another architecture decides as the list says, too", "[runners][seccomp]") {
+  // As aarch64 has them: one table, without the calls that newer ones replaced.
+  const std::map<std::string, unsigned> numbers{{"openat", 56},  {"read", 63},        {"mount", 40},   {"clone", 220},
+                                                {"socket", 198}, {"personality", 92}, {"clone3", 435}, {"setns", 268}};
+  const List list = our_list();
+  const auto program = compile(list, {{AUDIT_ARCH_AARCH64, numbers}});
+  const auto rules = rules_by_number(list, numbers);
+  for (unsigned number = 0; number <= kHighest; ++number)
+    for (const auto& arguments : interesting_arguments())
+      REQUIRE(run_filter(program, call(AUDIT_ARCH_AARCH64, number, arguments)) ==
+              expected(list, rules, number, arguments));
+  CHECK(run_filter(program, call(AUDIT_ARCH_ARM, 63)) == SECCOMP_RET_KILL_PROCESS);
+}
+
 TEST_CASE("a faulty list is refused with its line", "[runners][seccomp]") {
   const auto fails = [](const char* text, const std::string& with) {
     try {
