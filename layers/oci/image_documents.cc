@@ -88,7 +88,7 @@ Descriptor Descriptor::parse(const Json& json, const std::string& origin) {
                           json_string_or(json, "artifactType", ""),
                           {},
                           string_map(json, "annotations")};
-    if (const Json* platform = member(json, "platform")) descriptor.platform = platform_from(*platform);
+    if (const Json* stated = member(json, "platform")) descriptor.platform = platform_from(*stated);
     return descriptor;
   });
 }
@@ -109,16 +109,16 @@ ImageDocument ImageDocument::parse(std::string_view bytes, const std::string& or
       throw refusal(Refusal::NoImage, "its root filesystem is of the unknown type " + quote(type));
     for (const std::string& diff_id : string_list(*rootfs, "diff_ids"))
       document.diff_ids.push_back(Digest::parse(diff_id));
-    if (const Json* config = member(json, "config")) {
-      document.config.env = string_list(*config, "Env");
-      document.config.workdir = json_string_or(*config, "WorkingDir", "");
-      document.config.user = json_string_or(*config, "User", "");
-      document.config.stop_signal = json_string_or(*config, "StopSignal", "");
-      document.config.entrypoint = string_list(*config, "Entrypoint");
-      document.config.command = string_list(*config, "Cmd");
-      document.config.exposed_ports = name_set(*config, "ExposedPorts");
-      document.config.volumes = name_set(*config, "Volumes");
-      document.config.labels = string_map(*config, "Labels");
+    if (const Json* settings = member(json, "config")) {
+      document.config.env = string_list(*settings, "Env");
+      document.config.workdir = json_string_or(*settings, "WorkingDir", "");
+      document.config.user = json_string_or(*settings, "User", "");
+      document.config.stop_signal = json_string_or(*settings, "StopSignal", "");
+      document.config.entrypoint = string_list(*settings, "Entrypoint");
+      document.config.command = string_list(*settings, "Cmd");
+      document.config.exposed_ports = name_set(*settings, "ExposedPorts");
+      document.config.volumes = name_set(*settings, "Volumes");
+      document.config.labels = string_map(*settings, "Labels");
     }
     return document;
   });
