@@ -9,6 +9,7 @@
 namespace dsec::guest {
 namespace {
 
+constexpr uint32_t kMaxEnvironment = 8192;
 constexpr size_t kChunk = 64u << 10;
 char chunk[kChunk];
 
@@ -312,10 +313,16 @@ void start_command(Client& client, Buffer frame) {
   const uint64_t timeout_ms = reader.u64(), output_limit = reader.u64();
   const Text user = reader.str(), workdir = reader.str();
   Strings own = {};
-  if (!command->argv.read(reader) || !own.read(reader) || !reader.ok() || command->argv.count == 0 || keeper.ending) {
+  const bool understood = command->argv.read(reader) && own.read(reader) && reader.ok() && command->argv.count > 0;
+  // Merging compares each with each.
+  const bool too_many = own.count > kMaxEnvironment;
+  if (!understood || too_many || keeper.ending) {
     Failure failure = {};
-    failure.set(keeper.ending ? "execute in a sandbox that is ending" : "read the request", "",
-                keeper.ending ? 0 : -EPROTO);
+    if (keeper.ending) {
+      failure.set("execute in a sandbox that is ending", "", 0);
+    } else {
+      failure.set("read the request", "", too_many ? -E2BIG : -EPROTO);
+    }
     command->frame.clear();
     command->argv.clear();
     own.clear();
@@ -452,8 +459,10 @@ void kill_command(Command& command) {
 }
 
 void on_output(Command& command, unsigned stream) {
+  // Never without end: whoever writes as fast as we read would keep everybody else waiting. What has ended is read out
+  // up to the largest pipe that it can have made (1 MiB).
   Source& source = stream ? command.error : command.output;
-  while (source.fd >= 0) {
+  for (int rounds = command.running ? 4 : 17; rounds > 0 && source.fd >= 0; --rounds) {
     // A slow reader slows its own command down, and no other. What has ended is only read out.
     if (command.running && has_backlog(command)) {
       unwatch(source);

@@ -269,6 +269,22 @@ TEST_CASE("a reader that does not read holds up its own command only", "[runner]
   CHECK(outcome.err == "end\n");
 }
 
+TEST_CASE("who writes without end, even after its command's end, holds up nobody", "[runner][exec]") {
+  ContainerFixture host;
+  SandboxSpec settings;
+  settings.limits.output = 1 << 20;
+  const auto sandbox = host.start(settings);
+  CHECK(host.run(sandbox, "yes & sleep 0.2").result.exit_code == 0);
+  ExecSpec endless = shell("yes");
+  endless.timeout = 1s;
+  auto stream = host.runner().exec(sandbox, endless);
+  const auto start = std::chrono::steady_clock::now();
+  CHECK(host.run(sandbox, "echo quick").out == "quick\n");
+  CHECK(std::chrono::steady_clock::now() - start < 5s);
+  CHECK(ContainerFixture::finish(*stream).result.cause == Cause::TimedOut);
+  host.runner().stop(sandbox, 0ms);
+}
+
 TEST_CASE("output beyond the limit keeps head and tail, and tells what is missing", "[runner][exec]") {
   ContainerFixture host;
   SandboxSpec spec;
