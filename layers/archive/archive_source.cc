@@ -21,6 +21,7 @@ ArchiveStack::ArchiveStack(LayerTree::Markers markers, const SourceOptions& opti
 
 Digest ArchiveStack::add(const FileSpan& archive, const ArchiveClaims& claims, Progress& progress) {
   return attempt("cannot read " + claims.name, [&] {
+    const FileSpan::Stamp stamp = archive.stamp();
     SpanStream span(archive);
     HashingStream packed(span);
     UnpackedStream unpacked(packed);
@@ -66,6 +67,7 @@ Digest ArchiveStack::add(const FileSpan& archive, const ArchiveClaims& claims, P
       image_bytes_ = 0;
     }
     archives_.push_back(archive);
+    stamps_.push_back(stamp);
     if (tree_.end_archive()) image_bytes_ += size;
     return *unpacked_digest;
   });
@@ -101,6 +103,9 @@ void ArchiveStack::emit(std::size_t image, TreeSink& sink) const {
     readers.try_emplace(from.inode->layer, archives_.at(from.inode->layer))
         .first->second.copy(from.inode->segments, entry.size, sink);
   }
+  // What was written is what was verified only if nobody wrote to the files in between.
+  for (std::size_t i = 0; i < archives_.size(); ++i)
+    if (archives_[i].stamp() != stamps_[i]) throw failure("the input was changed while it was imported");
 }
 
 std::vector<std::string> ArchiveStack::warnings() const {

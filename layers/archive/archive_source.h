@@ -38,6 +38,7 @@ class ArchiveStack {
   InputBudget budget_;
   LayerTree tree_;
   std::vector<FileSpan> archives_;
+  std::vector<FileSpan::Stamp> stamps_;  // when they were verified
   std::vector<std::vector<ImageEntry>> images_;
   std::uint64_t image_bytes_ = 0;
   std::map<std::string, std::uint64_t> dropped_xattrs_;  // name and how often

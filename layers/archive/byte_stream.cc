@@ -37,6 +37,12 @@ FileSpan FileSpan::open(const std::filesystem::path& path) {
   return {std::make_shared<const UniqueFd>(std::move(fd)), 0, static_cast<std::uint64_t>(status.st_size)};
 }
 
+FileSpan::Stamp FileSpan::stamp() const {
+  struct stat status;
+  if (::fstat(file->get(), &status) != 0) throw system_error("stat an archive");
+  return {status.st_mtim.tv_sec, status.st_mtim.tv_nsec, status.st_size};
+}
+
 std::string FileSpan::read(std::uint64_t limit) const {
   if (size > limit)
     throw refusal(Refusal::SizeLimit,

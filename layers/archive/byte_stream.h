@@ -32,6 +32,12 @@ struct FileSpan {
 
   /// The whole of a file; throws Error when it is no regular file (a FIFO or a device would block or never end).
   static FileSpan open(const std::filesystem::path& path);
+  /// Changes whenever the file is written to.
+  struct Stamp {
+    std::int64_t seconds, nanoseconds, size;
+    bool operator==(const Stamp&) const = default;
+  };
+  Stamp stamp() const;
   /// The content, for documents; throws Error when it is larger than `limit`.
   std::string read(std::uint64_t limit) const;
 };

@@ -261,6 +261,18 @@ TEST_CASE("damaged, truncated and foreign bytes are refused", "[layers][archive]
   CHECK(read_tar(whole.substr(0, 2560)).listing() == "a");
 }
 
+TEST_CASE("an archive that changes between verifying and writing is refused", "[layers][archive]") {
+  const TempDirectory work(std::filesystem::temp_directory_path());
+  const std::string file = (work.path() / "in.tar").native();
+  write_file_atomic(file, TarBuilder().file("a", "old").str());
+  TarSource source(file, work.path());
+  Progress progress;
+  source.examine({}, progress);
+  write_all(open_file(file, O_WRONLY | O_APPEND).get(), "more");
+  RecordedTree tree;
+  CHECK_THROWS_AS(source.emit(0, tree), Error);
+}
+
 TEST_CASE("each limit is kept", "[layers][archive]") {
   const std::string tar = TarBuilder().file("a", std::string(5000, 'a')).file("b/cccc", "b").str();
   CHECK(refusal_of(tar, {.limits = {.unpacked_bytes = 4000}}).find("size-limit") != std::string::npos);
