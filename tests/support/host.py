@@ -3,9 +3,11 @@
 import functools
 import os
 import re
+import shutil
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
+BUILD_CACHE = Path(__file__).resolve().parents[2] / "build" / "CMakeCache.txt"
 
 
 def kernel() -> tuple[int, int]:
@@ -32,6 +34,7 @@ FEATURES = {
     "overlay_layers_by_fd": (lambda: kernel() >= (6, 13), "sandbox"),
     "loop_mounts_only": (lambda: kernel() < (6, 12), "guest"),
     "cgroup_v1_limits": (lambda: (CGROUP / "memory").is_dir(), "sandbox"),
+    "build_tree": (lambda: shutil.which("cmake") is not None and BUILD_CACHE.exists(), "sandbox"),
     "cgroup_v2_limits": (has_v2_limits, "guest"),
 }
 
