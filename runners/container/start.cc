@@ -165,9 +165,13 @@ class Starter {
     const std::string name = hostname();
     add_file("hostname", name + "\n");
     add_file("hosts", "127.0.0.1\tlocalhost " + name + "\n::1\tlocalhost ip6-localhost ip6-loopback\n");
-    std::string resolver;
-    if (spec_.network == NetworkMode::Host) resolver = read_file("/etc/resolv.conf", 1 << 20);
-    add_file("resolv.conf", resolver);
+    if (spec_.network == NetworkMode::Host) {
+      add_file("resolv.conf", read_file("/etc/resolv.conf", 1 << 20));
+    } else {
+      // Empty, and the same file for all.
+      add_mount(shared("base/etc/resolv.conf", MountFlags::kReadOnly | MountFlags::kNoDev | kQuiet),
+                wire::MountKind::File, "/etc/resolv.conf");
+    }
     for (const BindMount& bind : spec_.binds) attempt("cannot bind " + quote(bind.source), [&] { add_bind(bind); });
   }
 

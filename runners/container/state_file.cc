@@ -70,7 +70,10 @@ std::optional<SandboxRecord> read_record(const fs::path& directory) {
   UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd && errno == ENOENT) return std::nullopt;
   if (!fd) throw system_error("open " + quote(file.native()));
-  const Json json = parse_json(read_all(fd.get()), file.native());
+  const std::string text = read_all(fd.get());
+  // What a power cut can make of a file that nobody waited for.
+  if (text.empty()) return std::nullopt;
+  const Json json = parse_json(text, file.native());
   return attempt("the record " + quote(file.native()) + " is not valid", [&] {
     if (json_u64(json, "schema") != 1) throw failure("it has an unknown schema");
     SandboxRecord record;

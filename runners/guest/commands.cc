@@ -361,7 +361,7 @@ void start_command(Client& client, Buffer frame) {
   send(client, wire::Type::ExecStarted, command->id, strlen(command->id));
   if (command->main) {
     record_main(*command);
-    write_state(false);
+    write_state();
   }
 
   Failure failure = {};

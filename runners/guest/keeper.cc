@@ -277,7 +277,7 @@ void finish() {
   }
   keeper.ended_wall_us = wall_time_us();
   remove_cgroups();
-  write_state(true);
+  write_state();
   sys(__NR_unlinkat, keeper.directory, wire::kSocketName, 0);
   say_farewell();
 }
@@ -316,7 +316,7 @@ int run_keeper() {
   const uint64_t now = monotonic_us();
   keeper.idle_since_us = now;
   if (keeper.config.lifetime_ms) keeper.end_us = now + keeper.config.lifetime_ms * 1000;
-  write_state(false);
+  write_state();
   const uint32_t pid = static_cast<uint32_t>(keeper.init_pid);
   send(*creator, wire::Type::Started, &pid, sizeof pid);
   run_loop();

@@ -112,7 +112,7 @@ bool has_backlog(const Command& command);
 void sweep_clients();
 
 // state.cc
-void write_state(bool durable);
+void write_state();
 uint64_t oom_kills();
 void append_text_json(Buffer& out, const char* key, const char* data, size_t size);
 

@@ -49,16 +49,15 @@ void append_state(Buffer& out) {
 
 }  // namespace
 
-// The keeper is the only writer. While the sandbox runs the file need not survive a power cut: nothing of the sandbox
-// does. The last one does; should only its new name be lost, the old one tells of another boot, which is as final.
-void write_state(bool durable) {
+// The keeper is the only writer. It does not wait for the disk: what a power cut takes is the last word of a sandbox of
+// a boot that is over, and readers take an empty file for none.
+void write_state() {
   static constexpr char kTemporary[] = ".tmp-state";
   Buffer text = {};
   append_state(text);
   const int fd = static_cast<int>(
       open_at(keeper.directory, kTemporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
   long done = fd < 0 ? fd : write_fd(fd, text.data, text.size);
-  if (done == static_cast<long>(text.size) && durable) done = sys(__NR_fsync, fd) < 0 ? -1 : done;
   if (fd >= 0) close_fd(fd);
   if (done == static_cast<long>(text.size)) {
     sys(__NR_renameat2, keeper.directory, kTemporary, keeper.directory, "state.json", 0);
