@@ -241,7 +241,7 @@ class Starter {
 
   void add_cgroups(const SandboxCgroups& cgroups, DescriptorList& descriptors, FrameText& text) {
     const SandboxCgroups::Group& lifecycle = cgroups.groups().front();
-    text.u32(descriptors.add(cgroups.v2())).u32(descriptors.add(lifecycle.parent));
+    text.u32(descriptors.add(cgroups.v2())).u32(descriptors.add(lifecycle.parent.get()));
     std::uint32_t oom = kNone;
     if (const SandboxCgroups::Group* memory = cgroups.memory())
       if (UniqueFd file(::openat(memory->directory.get(), memory->v2 ? "memory.events" : "memory.oom_control",
@@ -255,7 +255,7 @@ class Starter {
     std::size_t next = 0;
     for (const SandboxCgroups::Group& group : cgroups.groups()) {
       if (group.v2 || next == joins.size()) continue;
-      text.u32(descriptors.add(group.parent)).u32(descriptors.keep(std::move(joins[next++]))).str(cgroups.name());
+      text.u32(descriptors.add(group.parent.get())).u32(descriptors.keep(std::move(joins[next++]))).str(cgroups.name());
     }
   }
 

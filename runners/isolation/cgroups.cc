@@ -41,6 +41,13 @@ UniqueFd open_group(int at, const std::string& name) {
   return UniqueFd(::openat(at, name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
+/// The same open file, and so the same lock.
+UniqueFd copy_of(const UniqueFd& fd) {
+  UniqueFd copy(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+  if (!copy) throw system_error("copy a descriptor");
+  return copy;
+}
+
 /// The v2 hierarchy of a host that does not show it, as a mount that is attached nowhere.
 UniqueFd detached_v2() {
   const UniqueFd context(static_cast<int>(::syscall(SYS_fsopen, "cgroup2", FSOPEN_CLOEXEC)));
@@ -326,7 +333,7 @@ SandboxCgroups SandboxCgroups::create(const CgroupHost& host, const std::string&
                            failed);
       Group group{.v2 = hierarchy.v2,
                   .controllers = {},
-                  .parent = hierarchy.parent.get(),
+                  .parent = copy_of(hierarchy.parent),
                   .directory = open_group(hierarchy.parent.get(), id)};
       if (!group.directory) throw system_error("open the control group " + quote(state.name + '/' + id));
       group.controllers = ours(hierarchy, group.directory.get());
@@ -352,7 +359,10 @@ SandboxCgroups SandboxCgroups::open(const CgroupHost& host, const std::string& i
   for (CgroupHost::State::Hierarchy& hierarchy : state.list) {
     const int parent = state.parent_of(hierarchy);
     if (parent < 0) continue;
-    Group group{.v2 = hierarchy.v2, .controllers = {}, .parent = parent, .directory = open_group(parent, id)};
+    Group group{.v2 = hierarchy.v2,
+                .controllers = {},
+                .parent = copy_of(hierarchy.parent),
+                .directory = open_group(parent, id)};
     if (!group.directory) continue;
     group.controllers = ours(hierarchy, group.directory.get());
     found.groups_.insert(hierarchy.v2 ? found.groups_.begin() : found.groups_.end(), std::move(group));

@@ -70,7 +70,7 @@ class SandboxCgroups {
   struct Group {
     bool v2 = false;
     std::vector<std::string> controllers;  ///< of ours that it limits or counts: "cpu", "memory", "pids"
-    int parent = -1;                       ///< directory that contains it; belongs to the CgroupHost
+    UniqueFd parent;                       ///< directory that contains it; as long as it is open, that stays
     UniqueFd directory;
   };
 

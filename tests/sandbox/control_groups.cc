@@ -261,12 +261,28 @@ TEST_CASE("groups are made below the one that the administrator names, and that 
   CHECK(::rmdir(parent.c_str()) == 0);
 }
 
+TEST_CASE("nobody removes the parent of a sandbox that is being made", "[cgroups]") {
+  Groups test;
+  if (!test.host.has_lifecycle()) SKIP_BECAUSE("no cgroup v2");
+  {
+    const auto groups = SandboxCgroups::create(test.host, test.id, {});
+    // Its group is gone, its maker is not: the keeper's group is asked for next.
+    SandboxCgroups::remove(test.host, test.id, 1s);
+    const UniqueFd keepers = test.host.keepers_group();
+    test.host.remove_unused_parents();
+    CgroupHost(test.id.substr(0, 6)).remove_unused_parents();
+    const pid_t pid = start_in(groups, keepers.get(), [] { return 0; });
+    CHECK(wait_for(pid) == 0);
+  }
+  test.host.remove_unused_parents();
+  CHECK(test.left() == 0);
+}
+
 TEST_CASE("keepers have a group of their own, which goes when the last has ended", "[cgroups]") {
   Groups test;
   if (!test.host.has_lifecycle()) SKIP_BECAUSE("no cgroup v2");
   const UniqueFd group = test.host.keepers_group();
-  const auto groups = SandboxCgroups::create(test.host, test.id, {});
-  const pid_t pid = start_in(groups, group.get(), sleep_forever);
+  const pid_t pid = start_in(SandboxCgroups::create(test.host, test.id, {}), group.get(), sleep_forever);
   SandboxCgroups::remove(test.host, test.id, 5s);
   test.host.remove_unused_parents();
   CHECK(cgroup::populated(test.host.keepers_group().get()) == 1);
