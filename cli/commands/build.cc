@@ -78,13 +78,8 @@ void run(const Options& options, Invocation& call) {
                      .engine = [&wiring]() -> engine::LocalEngine& { return wiring.engine(); },
                      .cache = wiring.home().cache() / "build",
                      .progress = call.progress()});
+  for (const std::string& text : layers::built_on_drift(project, wiring.layer_store())) call.progress().warn(text);
   call.end_progress();
-  if (!options.locked) {
-    // What was not asked for stays pinned as it was.
-    const Lock lock =
-        layers::make_lock(project, wiring.layer_store(), layers::WhenMissing::KeepOld, layers::read_lock(project));
-    layers::write_lock(project, lock, wiring.layer_store());
-  }
   tell(call.out(), outcomes);
 }
 

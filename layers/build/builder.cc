@@ -352,9 +352,17 @@ std::vector<BuildOutcome> build(const Project& project, const BuildOptions& opti
     for (std::size_t j = 0; below && j < wanted.size(); ++j)
       if (&project.layers[wanted[j]] == below) after[i].push_back(j);
   }
+  // Layers that build at the same time may all need the engine, which is made when it is first asked for.
+  std::mutex engine_mutex;
+  const BuildPorts shared{ports.store,
+                          [&]() -> engine::LocalEngine& {
+                            const std::lock_guard guard(engine_mutex);
+                            return ports.engine();
+                          },
+                          ports.cache, ports.progress};
   std::vector<std::optional<BuildOutcome>> outcomes(wanted.size());
   run_in_order(wanted.size(), after, options.jobs, [&](std::size_t i) {
-    outcomes[i] = LayerBuild(project, project.layers[wanted[i]], options, ports, lock).run();
+    outcomes[i] = LayerBuild(project, project.layers[wanted[i]], options, shared, lock).run();
   });
   if (!options.locked) write_lock(project, make_lock(project, ports.store, WhenMissing::KeepOld, lock), ports.store);
   std::vector<BuildOutcome> result;

@@ -211,6 +211,21 @@ void add_hidden_files(std::vector<EnvironmentFinding>& findings, const Environme
 
 }  // namespace
 
+std::vector<std::string> built_on_drift(const Project& project, LayerStore& store) {
+  std::vector<std::string> drift;
+  const std::optional<Lock> lock = read_lock(project);
+  for (const EnvironmentSpec& spec : project.environments) {
+    try {
+      for (const std::string& text : built_on_drift(resolve_environment(project, lock, spec.name, store).layers))
+        drift.push_back(spec.name + ": " + text);
+    } catch (const Error& error) {
+      // An environment that is not whole yet has nothing to drift from.
+      if (error.kind() != ErrorKind::Usage) throw;
+    }
+  }
+  return drift;
+}
+
 std::vector<EnvironmentFinding> check_environments(const Project& project, const std::optional<Lock>& lock,
                                                    std::string_view name, LayerStore& store,
                                                    engine::LayerMounter& mounter) {

@@ -60,5 +60,7 @@ std::vector<EnvironmentFinding> check_environments(const Project& project, const
 
 /// Layers of the stack that were built on another layer than the one below them, as sentences.
 std::vector<std::string> built_on_drift(std::span<const engine::StoredLayer> bottom_to_top);
+/// The same of every environment of the project whose layers are all there, each sentence after the environment's name.
+std::vector<std::string> built_on_drift(const Project& project, engine::LayerStore& store);
 
 }  // namespace dsec::layers
