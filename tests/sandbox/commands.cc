@@ -214,6 +214,16 @@ TEST_CASE("a signal reaches the command's group", "[runner][exec]") {
   CHECK(outcome.result.exit_code == 3);
 }
 
+TEST_CASE("a signal that comes before the command runs is not lost", "[runner][exec]") {
+  ContainerFixture host;
+  const auto sandbox = host.start();
+  for (int round = 0; round < 20; ++round) {
+    const auto stream = host.runner().exec(sandbox, command({"/bin/sleep", "1000"}));
+    stream->signal(SIGINT);
+    CHECK(ContainerFixture::finish(*stream).result.signal == SIGINT);
+  }
+}
+
 TEST_CASE("a command outlives its client and can be attached again", "[runner][exec]") {
   ContainerFixture host;
   const auto sandbox = host.start();
