@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "layers/archive/byte_stream.h"
+#include "layers/archive/input_budget.h"
 #include "layers/source.h"
 
 namespace dsec::layers {
@@ -22,29 +23,6 @@ struct TarMember {
   Entry entry;
   std::vector<Segment> segments;     ///< ascending in the file and in the archive
   std::vector<std::string> dropped;  ///< names of extended attributes that are not kept
-};
-
-/// What an import has used of its limits, over all archives it reads.
-class InputBudget {
- public:
-  explicit InputBudget(const InputLimits& limits);
-  const InputLimits& limits() const noexcept { return limits_; }
-
-  /// A new archive begins, `packed` bytes long: the ratio is judged for each.
-  void begin_archive(std::uint64_t packed);
-  /// Unpacked bytes of the archive so far; throws Error (size-limit).
-  void unpacked(std::uint64_t bytes);
-  /// An entry with so many bytes of name, target and attributes, whose content grows by `holes` bytes that the archive
-  /// does not contain; throws Error (entry-limit, size-limit).
-  void entry(std::uint64_t metadata, std::uint64_t holes);
-
- private:
-  void check_size() const;
-
-  InputLimits limits_;
-  std::uint64_t before_ = 0, packed_ = 0, unpacked_ = 0, holes_ = 0;
-  std::uint64_t entries_ = 0, metadata_ = 0;
-  const std::uint64_t memory_;  // bytes that the tree may take
 };
 
 /// Reads a tar archive: ustar, PAX, GNU and old V7 headers, sparse files of all forms. Names stay the bytes that they
@@ -80,9 +58,5 @@ class TarReader {
   bool ended_ = false;
   std::string last_;  // name of the entry before, for messages
 };
-
-/// `raw` as a path below the root: no leading '/', no empty or "." component. Throws Error for "..", for NULs, and for
-/// what is longer than Linux or `limits` allow.
-std::string normal_path(std::string_view raw, const InputLimits& limits);
 
 }  // namespace dsec::layers
