@@ -9,6 +9,9 @@
 namespace dsec::cli {
 namespace {
 
+// What the take of a flag gets when it is set.
+constexpr const char* kOn = "on";
+
 template <typename Number>
 Number parse_number(const std::string& text) {
   Number number{};
@@ -37,11 +40,7 @@ std::vector<std::string> spellings(const std::string& names) {
 }  // namespace
 
 Command::Command(Command* parent, std::string name, std::string summary)
-    : parent_(parent), name_(std::move(name)), summary_(std::move(summary)), flags_(std::make_unique<CLI::App>()) {
-  flags_->set_help_flag();
-  flags_->allow_extras();
-  flags_->add_flag("-h,--help");
-}
+    : parent_(parent), name_(std::move(name)), summary_(std::move(summary)) {}
 
 Command::~Command() = default;
 
@@ -64,34 +63,20 @@ Command* Command::child(const std::string& name) const {
 std::string Command::path() const { return parent_ ? parent_->path() + " " + name_ : name_; }
 
 Command& Command::add(Argument argument, Take take) {
-  const std::string label = argument.positional ? argument.names : spellings(argument.names).back();
-  CLI::Option* option =
-      flags_->add_option(argument.names, [take = std::move(take), label](const std::vector<std::string>& values) {
-        for (const auto& value : values) attempt("invalid value of " + label, [&] { take(value); });
-        return true;
-      });
-  option->multi_option_policy(argument.repeats ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::TakeLast);
-  if (argument.positional) {
-    // Of one that expects none CLI11 takes none.
-    option->expected(std::max(1, argument.least), argument.repeats ? CLI::detail::expected_max_vector_size : 1);
-    option->allow_extra_args(argument.repeats);
-    argument.required = argument.least > 0;
-    option->required(argument.required);
-  }
+  argument.required = argument.least > 0;
   arguments_.push_back(std::move(argument));
+  takes_.push_back(std::move(take));
   return *this;
 }
 
 Command& Command::flag(const std::string& names, bool& target, const std::string& help) {
-  flags_->add_flag_function(names, [&target](std::int64_t count) { target = count > 0; });
-  arguments_.push_back({.names = names, .value = {}, .help = help, .choices = {}});
-  return *this;
+  return add({.names = names, .value = {}, .help = help, .choices = {}},
+             [&target](const std::string& text) { target = text == kOn; });
 }
 
 Command& Command::flag(const std::string& names, std::optional<bool>& target, const std::string& help) {
-  flags_->add_flag_function(names, [&target](std::int64_t count) { target = count > 0; });
-  arguments_.push_back({.names = names, .value = {}, .help = help, .choices = {}});
-  return *this;
+  return add({.names = names, .value = {}, .help = help, .choices = {}},
+             [&target](const std::string& text) { target = text == kOn; });
 }
 
 Command& Command::option(const std::string& names, const std::string& value, std::string& target,
@@ -169,7 +154,6 @@ Command& Command::takes_command(std::vector<std::string>& target) {
 Command& Command::takes_command_without_dashes(std::vector<std::string>& target) {
   tail_ = &target;
   dashes_needed_ = false;
-  flags_->prefix_command();
   return *this;
 }
 
@@ -195,8 +179,8 @@ std::vector<std::string> Command::split_off_command(const std::vector<std::strin
   return {args.begin(), dashes};
 }
 
-void Command::refuse_extras() const {
-  std::vector<std::string> extras = flags_->remaining();
+void Command::refuse_extras(const CLI::App& flags) const {
+  std::vector<std::string> extras = flags.remaining();
   extras.erase(std::remove(extras.begin(), extras.end(), "--"), extras.end());
   if (extras.empty()) return;
   const std::string& first = extras.front();
@@ -222,12 +206,37 @@ void Command::refuse_extras() const {
   throw std::move(error).hint(path() + " --help");
 }
 
-void Command::demand_positionals() const {
+void Command::demand_positionals(const CLI::App& flags) const {
   for (const Argument& argument : arguments_) {
-    if (!argument.positional || static_cast<int>(flags_->get_option(argument.names)->count()) >= argument.least)
-      continue;
+    if (!argument.positional || static_cast<int>(flags.get_option(argument.names)->count()) >= argument.least) continue;
     const std::string count = argument.least > 1 ? "at least " + std::to_string(argument.least) + " " : "";
     throw usage_error(quote(path()) + " needs " + count + argument.names).hint(path() + " --help");
+  }
+}
+
+void Command::declare_to(CLI::App& flags) const {
+  flags.set_help_flag();
+  flags.allow_extras();
+  flags.prefix_command(!dashes_needed_);
+  flags.add_flag("-h,--help");
+  for (std::size_t i = 0; i < arguments_.size(); ++i) {
+    const Argument& argument = arguments_[i];
+    const Take& take = takes_[i];
+    if (!argument.positional && argument.value.empty()) {
+      flags.add_flag_function(argument.names, [&take](std::int64_t count) { take(count > 0 ? kOn : ""); });
+      continue;
+    }
+    const std::string label = argument.positional ? argument.names : spellings(argument.names).back();
+    CLI::Option* option = flags.add_option(argument.names, [&take, label](const std::vector<std::string>& values) {
+      for (const auto& value : values) attempt("invalid value of " + label, [&] { take(value); });
+      return true;
+    });
+    option->multi_option_policy(argument.repeats ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::TakeLast);
+    if (!argument.positional) continue;
+    // Of one that expects none CLI11 takes none.
+    option->expected(std::max(1, argument.least), argument.repeats ? CLI::detail::expected_max_vector_size : 1);
+    option->allow_extra_args(argument.repeats);
+    option->required(argument.required);
   }
 }
 
@@ -235,12 +244,15 @@ bool Command::parse(const std::vector<std::string>& args) {
   std::vector<std::string> own = split_off_command(args);
   const auto fault = [&](const std::string& cause) { return usage_error(cause).hint(path() + " --help"); };
   std::reverse(own.begin(), own.end());
+  // Made for the one command that is run: making it for all would take longer than most commands do.
+  CLI::App flags;
+  declare_to(flags);
   try {
-    flags_->parse(std::move(own));
+    flags.parse(std::move(own));
   } catch (const CLI::ParseError& error) {
-    if (flags_->get_option("--help")->count() > 0) return true;
-    refuse_extras();
-    demand_positionals();
+    if (flags.get_option("--help")->count() > 0) return true;
+    refuse_extras(flags);
+    demand_positionals(flags);
     for (const Argument& argument : arguments_) {
       // CLI11 says "--memory: 1 required TEXT missing".
       const std::string label = spellings(argument.names).back();
@@ -249,9 +261,9 @@ bool Command::parse(const std::vector<std::string>& args) {
     }
     throw fault(error.what());
   }
-  if (flags_->get_option("--help")->count() > 0) return true;
-  refuse_extras();
-  demand_positionals();
+  if (flags.get_option("--help")->count() > 0) return true;
+  refuse_extras(flags);
+  demand_positionals(flags);
   return false;
 }
 

@@ -99,8 +99,9 @@ class Command {
   using Take = std::function<void(const std::string&)>;
   Command& add(Argument argument, Take take);
   std::vector<std::string> split_off_command(const std::vector<std::string>& args) const;
-  void refuse_extras() const;
-  void demand_positionals() const;
+  void declare_to(CLI::App& flags) const;
+  void refuse_extras(const CLI::App& flags) const;
+  void demand_positionals(const CLI::App& flags) const;
   std::string usage() const;
 
   Command* parent_;
@@ -108,11 +109,11 @@ class Command {
   Action action_;
   std::vector<std::unique_ptr<Command>> children_;
   std::vector<Argument> arguments_;
+  std::vector<Take> takes_;  ///< of each argument, what to do with a value
   std::vector<std::string> notes_, examples_;
   std::vector<std::string>* tail_ = nullptr;
   bool dashes_needed_ = true, passes_status_on_ = false;
   std::string output_ = "text";
-  std::unique_ptr<CLI::App> flags_;
 };
 
 }  // namespace dsec::cli
