@@ -17,7 +17,7 @@ using Cause = ExecResult::Cause;
 
 void add_probe(const ContainerFixture& host) {
   const auto target = host.tree() / "bin/watch-probe";
-  std::filesystem::copy_file(DSEC_BINARY_DIR "/bin/probe_watch", target);
+  std::filesystem::copy_file(std::filesystem::read_symlink("/proc/self/exe").parent_path() / "probe_watch", target);
 }
 
 // Lines of a probe that was told to end.
