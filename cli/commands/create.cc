@@ -4,6 +4,7 @@
 #include "cli/commands.h"
 #include "cli/finish.h"
 #include "cli/invocation.h"
+#include "cli/root.h"
 #include "cli/sandbox_flags.h"
 #include "cli/wiring.h"
 
@@ -17,6 +18,7 @@ void add_create(Command& root) {
   verb.example("dsec create --name dev --idle 1h toolz-1");
   verb.runs([flags](Invocation& call) {
     const SandboxSpec spec = compose(call, *flags);
+    require_root("create");
     tell_id(call.out(), "id", call.wiring().engine().create(spec).id);
   });
 }

@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/finish.h"
 #include "cli/invocation.h"
+#include "cli/root.h"
 #include "cli/sandbox_flags.h"
 #include "cli/wiring.h"
 
@@ -25,6 +26,7 @@ void run(const Options& options, Invocation& call) {
   ExecSpec exec{.argv = engine::main_command(spec.config, options.command), .env = {}, .main = true};
   apply(options.exec, call.out().json(), exec);
 
+  require_root("run");
   engine::Engine& engine = call.wiring().engine();
   // From here on a signal is for the command: a sandbox that was made without one would stay.
   const ForwardedSignals signals;

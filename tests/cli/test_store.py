@@ -1,4 +1,32 @@
-"""Verbs that look at an empty store."""
+"""Verbs that look at an empty store, and what can be done without root."""
+
+import os
+import shutil
+import subprocess
+
+
+def as_nobody(dsec, *args, **env) -> subprocess.CompletedProcess:
+    """Runs it as an ordinary user, who gets the folder of the test and a copy of the program: the tree may be closed."""
+    program = shutil.copy(dsec.argv()[0], dsec.cwd)
+    nobody = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+    if nobody:
+        os.chown(dsec.cwd, 65534, 65534)
+    return subprocess.run([program, *args], env={**dsec.env, **env}, cwd=dsec.cwd, capture_output=True, text=True,
+                          check=False, **nobody)
+
+
+def test_looking_at_the_store_needs_no_root(dsec):
+    for args in (["layer", "ls"], ["ps", "-a"], ["system", "df"], ["gc"], ["layer", "verify"]):
+        done = as_nobody(dsec, *args)
+        assert done.returncode == 0, (args, done.stderr)
+
+
+def test_what_needs_root_says_so_and_names_both_stores(dsec):
+    del dsec.env["DSEC_HOME"]
+    done = as_nobody(dsec, "layer", "mount", "base/x", "/mnt")
+    assert done.returncode == 1
+    assert "'dsec layer mount' needs root" in done.stderr
+    assert "/var/lib/dsec" in done.stderr and f"{dsec.cwd}/.local/share/dsec" in done.stderr
 
 
 def test_an_empty_store_lists_nothing_and_verifies(dsec):
