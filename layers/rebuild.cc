@@ -29,9 +29,12 @@ void compare(const std::string& what, const Values& then, const Values& now, std
     const auto found = values.find(name);
     return found == values.end() ? std::string("absent") : found->second;
   };
-  for (const auto& [name, ignored] : names)
-    if (value(then, name) != value(now, name))
-      differences.push_back(what + " " + name + ": was " + value(then, name) + ", is " + value(now, name));
+  for (const auto& [name, ignored] : names) {
+    const std::string was = value(then, name), is = value(now, name);
+    std::string told = what;
+    told.append(" ").append(name).append(": was ").append(was).append(", is ").append(is);
+    if (was != is) differences.push_back(std::move(told));
+  }
 }
 
 Values blobs_of(const LayerManifest& manifest) {

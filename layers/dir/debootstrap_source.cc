@@ -38,6 +38,8 @@ std::string joined(const std::vector<std::string>& parts) {
   return text;
 }
 
+std::string line(const std::string& name, const std::string& value) { return name + " " + value + "\n"; }
+
 // These become arguments of a program: none may look like an option or hold a separator of its own.
 void check_word(std::string_view what, const std::string& word) {
   constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+.:~_-/=";
@@ -139,8 +141,8 @@ class DebootstrapSource : public Source {
     if (!request_.components.empty()) facts.provenance.options["components"] = joined(request_.components);
     if (request_.epoch) facts.provenance.options["epoch"] = std::to_string(*request_.epoch);
     std::string identity = "debootstrap\n";
-    for (const auto& [name, value] : facts.provenance.inputs) identity += name + " " + value + "\n";
-    for (const auto& [name, value] : facts.provenance.options) identity += name + " " + value + "\n";
+    for (const auto& [name, value] : facts.provenance.inputs) identity += line(name, value);
+    for (const auto& [name, value] : facts.provenance.options) identity += line(name, value);
     facts.identity = Digest::of(identity);
     return facts;
   }

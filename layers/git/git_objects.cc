@@ -102,7 +102,7 @@ ObjectId GitObjects::commit_of(const std::string& revision) const {
     } else {
       error.hint("git log or git tag in the repository, which show what there is");
     }
-    throw error;
+    throw Error(error);
   }
   const GitPtr<git_object> object(found);
   git_object* commit = nullptr;

@@ -30,6 +30,8 @@ std::string plural(std::uint64_t count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
+std::string line(const std::string& name, const std::string& value) { return name + " " + value + "\n"; }
+
 // Sends entries that all belong to 0:0 and have one time, with the folders that they need.
 class Writer {
  public:
@@ -189,8 +191,8 @@ SourceFacts GitSource::examine(const SourceOptions& options, Progress& progress)
     facts.provenance.inputs["shallow"] = Digest::of(text).str();
   }
   std::string identity = "git\n";
-  for (const auto& [name, value] : facts.provenance.inputs) identity += name + " " + value + "\n";
-  for (const auto& [name, value] : facts.provenance.options) identity += name + " " + value + "\n";
+  for (const auto& [name, value] : facts.provenance.inputs) identity += line(name, value);
+  for (const auto& [name, value] : facts.provenance.options) identity += line(name, value);
   facts.identity = Digest::of(identity);
   add_warnings(facts);
   return facts;

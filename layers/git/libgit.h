@@ -51,6 +51,7 @@ struct ObjectId {
   static ObjectId from_hex(std::string_view hex);
   git_oid native() const;
   std::string hex() const;
+  // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy takes the comparison of arrays for one with 0
   auto operator<=>(const ObjectId&) const = default;
 };
 

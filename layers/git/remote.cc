@@ -137,6 +137,7 @@ int fetch(git_remote* remote, std::vector<std::string> specs, Connection& connec
   options.update_fetchhead = 0;
   options.proxy_opts.type = GIT_PROXY_AUTO;
   std::vector<char*> pointers;
+  pointers.reserve(specs.size());
   for (std::string& spec : specs) pointers.push_back(spec.data());
   const git_strarray list{pointers.data(), pointers.size()};
   const int code = git_remote_fetch(remote, &list, &options, "");

@@ -92,7 +92,7 @@ bool looks_like_git_dir(const fs::path& path) {
 fs::path follow_git_file(const fs::path& file) {
   const std::string text = read_regular(file, kRefFileLimit).value_or("");
   if (!text.starts_with("gitdir:")) throw failure(quote(file.native()) + " is no 'gitdir:' file");
-  const fs::path target = file.parent_path() / trimmed(std::string_view(text).substr(7));
+  fs::path target = file.parent_path() / trimmed(std::string_view(text).substr(7));
   if (!looks_like_git_dir(target))
     throw failure(quote(file.native()) + " names " + quote(target.native()) + ", which is no repository")
         .hint("git worktree repair, when a work tree or its repository was moved");
@@ -123,7 +123,7 @@ void find_git_dir(const fs::path& path, RepositoryFiles& files) {
         error.hint("git:" + up.native() + ", which is the repository that it lies in");
         break;
       }
-    throw error;
+    throw Error(error);
   }
   files.common_dir = files.git_dir;
   if (const auto common = read_regular(files.git_dir / "commondir", kRefFileLimit))
