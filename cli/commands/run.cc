@@ -1,3 +1,4 @@
+#include <exception>
 #include <memory>
 
 #include "cli/attend.h"
@@ -8,6 +9,7 @@
 #include "cli/root.h"
 #include "cli/sandbox_flags.h"
 #include "cli/wiring.h"
+#include "core/base/error.h"
 
 namespace dsec::cli {
 namespace {
@@ -19,6 +21,22 @@ struct Options {
   bool remove = false, keep = false;
   std::string status_file;
 };
+
+// Output that cannot be written ends the attendance: a sandbox that is to go at the end must not run on unattended.
+ExecResult attend_or_remove(engine::Engine& engine, const std::string& id, engine::ExecStream& stream,
+                            const AttendOptions& options, bool remove) {
+  try {
+    return attend(stream, options);
+  } catch (const Error&) {
+    const std::exception_ptr failed = std::current_exception();
+    try {
+      if (remove) engine.remove(id, true);
+    } catch (const Error&) {
+      // Its keeper is gone, or it is being removed already: gc does the rest.
+    }
+    std::rethrow_exception(failed);
+  }
+}
 
 void run(const Options& options, Invocation& call) {
   SandboxSpec spec = compose(call, options.sandbox);
@@ -36,7 +54,8 @@ void run(const Options& options, Invocation& call) {
     stream.reset();
     return tell_id(call.out(), "id", id);
   }
-  const ExecResult result = attend(*stream, {exec.tty, exec.open_stdin, call.out().format()});
+  const ExecResult result =
+      attend_or_remove(engine, id, *stream, {exec.tty, exec.open_stdin, call.out().format()}, spec.remove_at_end);
   stream.reset();
   const engine::SandboxInfo info = engine.wait(id, std::nullopt);
   if (spec.remove_at_end) engine.remove(id, false);

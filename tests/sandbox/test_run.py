@@ -182,3 +182,11 @@ def test_what_cannot_be_run_leaves_nothing(dsec, box):
     dsec.fails(125, "run", "--backend", "microvm", box, "--", "true")
     dsec.fails(125, "run", "--name", "no/name", box, "--", "true")
     assert dsec.ok("ps", "-a", "-q") == ""
+
+
+def test_output_that_cannot_be_written_is_dsecs_failure_and_leaves_no_sandbox(dsec, box):
+    with open("/dev/full", "wb") as full:
+        process = dsec.popen("run", box, *sh("echo text; sleep 1000"), stdout=full)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 125 and b"ENOSPC" in err
+    assert dsec.ok("ps", "-aq") == ""
