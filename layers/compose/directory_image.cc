@@ -109,7 +109,8 @@ std::string superblock(std::size_t inodes, std::size_t blocks) {
   put(out, 0, 1);
   put(out, kInode / kInodeUnit, 2);  // the root is the first inode
   put(out, inodes, 8);
-  put(out, 0, 8 + 4);
+  put(out, 0, 8);  // epoch and fraction: inodes have their own
+  put(out, 0, 4);
   put(out, blocks, 4);
   put(out, 1, 4);  // inodes begin at block 1
   out.append(128 - out.size(), '\0');
