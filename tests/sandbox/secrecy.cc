@@ -37,6 +37,8 @@ void watch_execs(UserNamespace userns) {
   const int rounds = std::getenv("DSEC_TEST_LONG") ? 10'000 : 1'000;
   for (int round = 0; round < rounds; ++round) {
     const auto outcome = host.run(sandbox, command({"/bin/true"}));
+    // The probe may have the sandbox's own program open for writing, when it was just too late for ours.
+    if (outcome.result.detail.find("ETXTBSY") != std::string::npos) continue;
     if (outcome.result.cause != Cause::Exited || outcome.result.exit_code != 0) FAIL(outcome.result.detail);
   }
   const std::string said = end_probe(host, sandbox, *probe);
