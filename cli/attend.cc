@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <exception>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
@@ -30,8 +31,8 @@ sigset_t forwarded_set() {
   return set;
 }
 
-// Our input, signals and window size on their way to the command, in a thread of its own: the command may not read
-// while it writes, and the other way round.
+// Our input, and our signals and window size, on their way to the command, each in a thread of its own: the command may
+// write while it does not read, and has to be told of signals all the same.
 class InputPump {
  public:
   InputPump(engine::ExecStream& stream, const AttendOptions& options)
@@ -39,34 +40,38 @@ class InputPump {
     const sigset_t set = forwarded_set();
     signals_.reset(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!stop_ || !signals_) throw system_error("watch for signals");
-    thread_ = std::thread([this] { run(); });
+    signal_thread_ = std::thread([this] { pump(signals_.get(), [this] { return forward_signals(); }); });
+    if (options_.stdin_open)
+      input_thread_ = std::thread([this] { pump(STDIN_FILENO, [this] { return forward_input(); }); });
   }
+  // The command has ended: nothing that was sent to it waits any more.
   ~InputPump() {
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof one);
-    thread_.join();
+    signal_thread_.join();
+    if (input_thread_.joinable()) input_thread_.join();
   }
   InputPump(const InputPump&) = delete;
   InputPump& operator=(const InputPump&) = delete;
 
  private:
-  void run() {
-    bool open = options_.stdin_open;
-    for (;;) {
-      pollfd fds[] = {{stop_.get(), POLLIN, 0}, {signals_.get(), POLLIN, 0}, {open ? STDIN_FILENO : -1, POLLIN, 0}};
-      if (::poll(fds, 3, -1) < 0 && errno != EINTR) return;
+  // Calls `forward` whenever `fd` has something, until it says that there will be no more, or the command has ended.
+  template <typename Forward>
+  void pump(int fd, Forward&& forward) {
+    for (bool more = true; more;) {
+      pollfd fds[] = {{stop_.get(), POLLIN, 0}, {fd, POLLIN, 0}};
+      if (::poll(fds, 2, -1) < 0 && errno != EINTR) return;
       if (fds[0].revents) return;
       try {
-        if (fds[1].revents) forward_signals();
-        if (fds[2].revents) open = forward_input();
+        if (fds[1].revents) more = forward();
       } catch (const Error&) {
         // The command ended between the wake-up and the write; its last event tells how.
-        open = false;
+        return;
       }
     }
   }
 
-  void forward_signals() {
+  bool forward_signals() {
     signalfd_siginfo info;
     while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
       const int signo = static_cast<int>(info.ssi_signo);
@@ -78,6 +83,7 @@ class InputPump {
         stream_.signal(signo);
       }
     }
+    return true;
   }
 
   bool forward_input() {
@@ -95,7 +101,7 @@ class InputPump {
   engine::ExecStream& stream_;
   const AttendOptions options_;
   UniqueFd stop_, signals_;
-  std::thread thread_;
+  std::thread signal_thread_, input_thread_;
 };
 
 // False when nobody reads any more.
@@ -117,9 +123,15 @@ bool put(int fd, std::string_view bytes) {
   return true;
 }
 
-bool deliver(const engine::ExecEvent& event, Format format) {
-  if (format == Format::Json) return put(STDOUT_FILENO, canonical_json(to_json(event)) + "\n");
-  return put(event.kind == engine::ExecEvent::Kind::Stderr ? STDERR_FILENO : STDOUT_FILENO, event.data);
+// False when nobody reads any more, or when writing failed; the command is told before the failure is.
+bool deliver(const engine::ExecEvent& event, Format format, std::exception_ptr& failed) {
+  try {
+    if (format == Format::Json) return put(STDOUT_FILENO, canonical_json(to_json(event)) + "\n");
+    return put(event.kind == engine::ExecEvent::Kind::Stderr ? STDERR_FILENO : STDOUT_FILENO, event.data);
+  } catch (const Error&) {
+    failed = std::current_exception();
+    return false;
+  }
 }
 
 }  // namespace
@@ -144,6 +156,7 @@ ExecResult attend(engine::ExecStream& stream, const AttendOptions& options) {
   const InputPump input(stream, options);
 
   bool heard = true;
+  std::exception_ptr output_failed;
   std::optional<std::chrono::steady_clock::time_point> deadline;
   for (;;) {
     std::optional<std::chrono::milliseconds> patience;
@@ -159,12 +172,14 @@ ExecResult attend(engine::ExecStream& stream, const AttendOptions& options) {
       continue;
     }
     const bool last = event->kind == engine::ExecEvent::Kind::Exited;
-    if (heard && (!last || options.format == Format::Json) && !deliver(*event, options.format)) {
+    if (heard && (!last || options.format == Format::Json) && !deliver(*event, options.format, output_failed)) {
       heard = false;
       if (!last) stream.signal(SIGPIPE);
       deadline = std::chrono::steady_clock::now() + 2s;
     }
-    if (last) return event->result;
+    if (!last) continue;
+    if (output_failed) std::rethrow_exception(output_failed);
+    return event->result;
   }
 }
 

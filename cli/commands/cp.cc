@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <exception>
 #include <filesystem>
 #include <functional>
@@ -54,11 +55,13 @@ bool ends_with(const Error& error, const char* name) { return error.chain().back
 
 bool is_missing(const Error& error) { return ends_with(error, "(ENOENT)") || ends_with(error, "(ENOTDIR)"); }
 
-/// A tar stream from `write` to `read`. Of two failures the one that caused the other is thrown.
+/// A tar stream from `write` to `read`. Of two failures the one that caused the other is thrown: when the reader has
+/// gone, whatever happens to the writer is its doing.
 void pass_stream(const std::function<void(int)>& write, const std::function<void(int)>& read) {
   auto [reading, writing] = make_pipe();
   std::exception_ptr write_failed, read_failed;
-  std::thread writer([&write, &write_failed, fd = std::move(writing)]() mutable {
+  std::atomic<bool> reader_gone = false;
+  std::thread writer([&write, &write_failed, &reader_gone, fd = std::move(writing)]() mutable {
     // When nobody reads any more, that is an error to tell, not the end of dsec.
     sigset_t pipe_signal;
     ::sigemptyset(&pipe_signal);
@@ -66,11 +69,8 @@ void pass_stream(const std::function<void(int)>& write, const std::function<void
     ::pthread_sigmask(SIG_BLOCK, &pipe_signal, nullptr);
     try {
       write(fd.get());
-    } catch (const Error& error) {
-      if (!ends_with(error, "(EPIPE)") && !error.message().ends_with("Broken pipe"))
-        write_failed = std::current_exception();
     } catch (...) {
-      write_failed = std::current_exception();
+      if (!reader_gone) write_failed = std::current_exception();
     }
     fd.reset();
   });
@@ -79,6 +79,7 @@ void pass_stream(const std::function<void(int)>& write, const std::function<void
   } catch (...) {
     read_failed = std::current_exception();
   }
+  reader_gone = true;
   reading.reset();
   writer.join();
   if (write_failed) std::rethrow_exception(write_failed);

@@ -90,11 +90,11 @@ class ContainerRunner final : public engine::Runner {
     if (spec.argv.empty() || spec.argv[0].empty()) throw usage_error("no command is given");
     if (!spec.workdir.empty() && spec.workdir[0] != '/')
       throw usage_error("working directory " + quote(spec.workdir) + " is not absolute");
-    return start_exec(keeper_of(directory), spec);
+    return start_exec(directory, keeper_of(directory), spec);
   }
 
   std::unique_ptr<engine::ExecStream> attach(const fs::path& directory, const std::string& exec_id) override {
-    return attach_exec(keeper_of(directory), exec_id);
+    return attach_exec(directory, keeper_of(directory), exec_id);
   }
 
   std::vector<engine::ExecInfo> commands(const fs::path& directory) override {

@@ -46,8 +46,8 @@ Frame request(Channel& channel, wire::Type type, std::string_view text) {
 
 class ContainerExecStream final : public engine::ExecStream {
  public:
-  ContainerExecStream(Channel channel, std::string exec_id, Frame attached = {})
-      : channel_(std::move(channel)), exec_id_(std::move(exec_id)) {
+  ContainerExecStream(std::filesystem::path directory, Channel channel, std::string exec_id, Frame attached = {})
+      : directory_(std::move(directory)), channel_(std::move(channel)), exec_id_(std::move(exec_id)) {
     // Held as it is: it may be large, and its reader asks for one event after the other.
     if (!attached.descriptors.empty())
       replay(attached, [&](unsigned stream, auto, std::string_view data) {
@@ -89,8 +89,10 @@ class ContainerExecStream final : public engine::ExecStream {
   void resize(std::uint16_t rows, std::uint16_t columns) override {
     send(wire::Type::Resize, FrameText().u16(rows).u16(columns).text());
   }
+  // Not behind input that waits for the command to read it: the signal may be what ends that wait.
   void signal(int signo) override {
-    send(wire::Type::Signal, FrameText().u32(static_cast<std::uint32_t>(signo)).text());
+    if (const std::optional<Channel> own = Channel::connect(directory_))
+      own->send(wire::Type::SignalTo, FrameText().str(exec_id_).u32(static_cast<std::uint32_t>(signo)).text());
   }
 
  private:
@@ -99,6 +101,7 @@ class ContainerExecStream final : public engine::ExecStream {
     channel_.send(type, text);
   }
 
+  const std::filesystem::path directory_;
   Channel channel_;
   const std::string exec_id_;
   std::deque<ExecEvent> early_;
@@ -107,7 +110,8 @@ class ContainerExecStream final : public engine::ExecStream {
 
 }  // namespace
 
-std::unique_ptr<engine::ExecStream> start_exec(Channel channel, const ExecSpec& spec) {
+std::unique_ptr<engine::ExecStream> start_exec(const std::filesystem::path& directory, Channel channel,
+                                               const ExecSpec& spec) {
   std::uint32_t flags = 0;
   if (spec.tty) flags |= wire::kExecTty;
   if (spec.open_stdin) flags |= wire::kExecStdin;
@@ -120,12 +124,13 @@ std::unique_ptr<engine::ExecStream> start_exec(Channel channel, const ExecSpec& 
   text.str(spec.user).str(spec.workdir);
   text.strs(spec.argv).strs(spec.env);
   const Frame answer = request(channel, wire::Type::Exec, text.text());
-  return std::make_unique<ContainerExecStream>(std::move(channel), answer.text);
+  return std::make_unique<ContainerExecStream>(directory, std::move(channel), answer.text);
 }
 
-std::unique_ptr<engine::ExecStream> attach_exec(Channel channel, const std::string& exec_id) {
+std::unique_ptr<engine::ExecStream> attach_exec(const std::filesystem::path& directory, Channel channel,
+                                                const std::string& exec_id) {
   Frame answer = request(channel, wire::Type::Attach, FrameText().str(exec_id).text());
-  return std::make_unique<ContainerExecStream>(std::move(channel), exec_id, std::move(answer));
+  return std::make_unique<ContainerExecStream>(directory, std::move(channel), exec_id, std::move(answer));
 }
 
 void follow_exec(Channel channel, const std::string& exec_id, const engine::LogSink& sink,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deque>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 
@@ -9,10 +10,13 @@
 
 namespace dsec::runners {
 
-/// Starts a command and returns the client's end of it. Throws Error when the keeper refuses it.
-std::unique_ptr<engine::ExecStream> start_exec(Channel channel, const ExecSpec& spec);
+/// Starts a command in the sandbox of `directory`, whose keeper `channel` leads to, and returns the client's end of it.
+/// Throws Error when the keeper refuses it.
+std::unique_ptr<engine::ExecStream> start_exec(const std::filesystem::path& directory, Channel channel,
+                                               const ExecSpec& spec);
 /// What is kept of a running command's output, then live.
-std::unique_ptr<engine::ExecStream> attach_exec(Channel channel, const std::string& exec_id);
+std::unique_ptr<engine::ExecStream> attach_exec(const std::filesystem::path& directory, Channel channel,
+                                                const std::string& exec_id);
 
 /// The output of a running command with the time of each piece, until it ends; `caught_up` is called between what is
 /// kept and what comes live.

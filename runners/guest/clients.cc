@@ -35,11 +35,16 @@ void drop(Client& client) {
   note_activity();
 }
 
-void attach(Client& client, const Text& id) {
+Command* find_command(const Text& id) {
   Command* command = keeper.commands;
   while (command && (strlen(command->id) != id.size || memcmp(command->id, id.data, id.size) != 0)) {
     command = command->next;
   }
+  return command;
+}
+
+void attach(Client& client, const Text& id) {
+  Command* const command = find_command(id);
   if (!command || command->reported) {
     Failure failure = {};
     failure.set("find command", id.data, -ENOENT);
@@ -97,6 +102,13 @@ void resize(Command& command, uint16_t rows, uint16_t columns) {
   sys(__NR_ioctl, command.output.fd, TIOCSWINSZ, &size);
 }
 
+void signal(Command& command, uint32_t number) {
+  if (!command.running) return;
+  // The group exists once the command has left our own session, which its exec implies.
+  if (command.entry && number > 0) command.early_signals |= uint64_t{1} << (number - 1);
+  if (!command.entry && command.pid) sys(__NR_kill, -command.pid, number);
+}
+
 void stop(Client& client, uint64_t grace_ms) {
   client.waits_for_end = true;
   if (keeper.ending || keeper.stop_us) return;
@@ -142,12 +154,16 @@ bool handle(Client& client, wire::Type type, const char* data, size_t size) {
       return reader.ok();
     }
     case wire::Type::Signal: {
-      const uint32_t signal = reader.u32();
-      if (!reader.ok() || signal >= 65) return false;
-      if (!command || !command->running) return true;
-      // The group exists once the command has left our own session, which its exec implies.
-      if (command->entry && signal > 0) command->early_signals |= uint64_t{1} << (signal - 1);
-      if (!command->entry && command->pid) sys(__NR_kill, -command->pid, signal);
+      const uint32_t number = reader.u32();
+      if (!reader.ok() || number >= 65) return false;
+      if (command) signal(*command, number);
+      return true;
+    }
+    case wire::Type::SignalTo: {
+      const Text id = reader.str();
+      const uint32_t number = reader.u32();
+      if (!reader.ok() || number >= 65) return false;
+      if (Command* const named = find_command(id)) signal(*named, number);
       return true;
     }
     case wire::Type::Stop: {

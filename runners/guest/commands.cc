@@ -169,6 +169,20 @@ void close_source(Source& source) {
   source.fd = -1;
 }
 
+// Who writes to the command rests while its input is full.
+void wake_writers(const Command& command) {
+  for (Client* client = keeper.clients; client; client = client->next) {
+    if (client->command == &command) on_client(*client, 0);
+  }
+}
+
+// Nobody will read what is still waiting: who writes it must not wait either.
+void drop_input(Command& command) {
+  command.pending_input.clear();
+  close_source(command.input);
+  wake_writers(command);
+}
+
 bool refused_by_sandbox(const Failure& failure) {
   // What the caller asked for cannot be run; everything else is ours.
   static constexpr const char* kSteps[] = {"execute", "enter the working directory", "find user", "find the group of",
@@ -251,7 +265,7 @@ void end_command(Command& command) {
   if (command.running) --keeper.running_count;
   command.running = false;
   command.result.duration_us = monotonic_us() - command.start_us;
-  close_source(command.input);
+  drop_input(command);
   if (!command.tty) {
     on_output(command, 1);
   }
@@ -427,18 +441,12 @@ void on_input_room(Command& command) {
   while (command.pending_input.size) {
     const long wrote = write_fd(command.input.fd, command.pending_input.data, command.pending_input.size);
     if (wrote == -EAGAIN) return;
-    if (wrote < 0) {
-      command.pending_input.clear();
-      return close_source(command.input);
-    }
+    if (wrote < 0) return drop_input(command);
     command.pending_input.consume(static_cast<size_t>(wrote));
   }
   unwatch(command.input);
   if (command.input_ends) close_source(command.input);
-  // Its writer rested while this was full.
-  for (Client* client = keeper.clients; client; client = client->next) {
-    if (client->command == &command) on_client(*client, 0);
-  }
+  wake_writers(command);
 }
 
 void kill_command(Command& command) {

@@ -19,17 +19,19 @@ inline constexpr char kSocketName[] = "control.sock";
 
 enum class Type : uint16_t {
   // dsec to keeper
-  Start = 1,     ///< StartField order below, with descriptors; only as the first frame on the keeper's descriptor 3
-  Exec = 2,      ///< u32 ExecFlags, u16 rows, u16 columns, u64 timeout_ms, u64 output_limit, str user, str workdir,
-                 ///< strs argv, strs env; 0 and empty: the sandbox's own
-  Attach = 3,    ///< str exec_id
-  Stdin = 4,     ///< bytes, for the command of this connection
-  StdinEof = 5,  ///< nothing
-  Resize = 6,    ///< u16 rows, u16 columns
-  Signal = 7,    ///< u32 signal number
-  Stop = 8,      ///< u64 grace_ms; answered by Ended
-  List = 9,      ///< answered by Command for each that runs, then Done
-  Wait = 10,     ///< answered by Ended
+  Start = 1,      ///< StartField order below, with descriptors; only as the first frame on the keeper's descriptor 3
+  Exec = 2,       ///< u32 ExecFlags, u16 rows, u16 columns, u64 timeout_ms, u64 output_limit, str user, str workdir,
+                  ///< strs argv, strs env; 0 and empty: the sandbox's own
+  Attach = 3,     ///< str exec_id
+  Stdin = 4,      ///< bytes, for the command of this connection
+  StdinEof = 5,   ///< nothing
+  Resize = 6,     ///< u16 rows, u16 columns
+  Signal = 7,     ///< u32 signal number
+  Stop = 8,       ///< u64 grace_ms; answered by Ended
+  List = 9,       ///< answered by Command for each that runs, then Done
+  Wait = 10,      ///< answered by Ended
+  SignalTo = 11,  ///< str exec_id, u32 signal number: on a connection of its own, since one whose input waits for the
+                  ///< command is not read
   // keeper to dsec
   Started = 32,      ///< u32 pid of PID 1 as the keeper sees it
   Failed = 33,       ///< u32 errno (0: none), str what was attempted
