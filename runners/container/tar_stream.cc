@@ -17,6 +17,8 @@ constexpr std::size_t kBlock = 64 << 10;
 Error archive_failure(archive* handle, const std::string& attempt) {
   const char* message = archive_error_string(handle);
   const int number = archive_errno(handle);
+  // libarchive calls each failed write the same; that nobody reads any more is something its callers ask for.
+  if (number == EPIPE) return failure(errno_text(number)).context(attempt);
   return failure(message != nullptr ? message : errno_text(number)).context(attempt);
 }
 

@@ -13,7 +13,7 @@ def make_tree(tree: Path) -> Path:
     for name in ("bin", "etc", "tmp", "data/sub"):
         (tree / name).mkdir(parents=True)
     shutil.copy(shutil.which("busybox") or "/bin/busybox", tree / "bin/busybox")
-    for applet in ("sh", "sleep", "stat", "find", "sort", "cat", "mkdir"):
+    for applet in ("sh", "sleep", "stat", "find", "sort", "cat", "mkdir", "seq", "yes", "head"):
         (tree / "bin" / applet).symlink_to("busybox")
     (tree / "etc/passwd").write_text("root:x:0:0::/:/bin/sh\n")
     (tree / "data/f").write_text("hello\n")
@@ -98,6 +98,14 @@ def test_an_ended_sandbox_can_be_copied_from_and_into(box, work):
     box.ok("cp", "box:/data/again", work / "again")
     assert (work / "again").read_text() == "kept\n"
     assert "A /data/again" in box.ok("diff", "box")
+
+
+def test_a_destination_may_hold_more_than_a_pipe_does(box, work):
+    inside(box, "mkdir /full; for n in $(seq 400); do echo $n > /full/$n; done; yes | head -c 1000000 > /full/big")
+    (work / "file").write_text("x")
+    box.ok("cp", work / "file", "box:/full")
+    box.ok("cp", work / "file", "box:/full/big")
+    assert inside(box, "cat /full/file /full/big") == "xx"
 
 
 def test_what_cannot_be_copied_is_said(box, work):
