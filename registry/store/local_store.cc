@@ -93,10 +93,26 @@ void check_tag(const std::string& tag) {
 
 }  // namespace
 
-LocalStore::LocalStore(const engine::Home& home)
-    : home_(home), index_((make_directories(blob_root()), home.store() / "index.db")) {
-  keep_reserve();
+template <typename Action>
+auto LocalStore::with_reserve(Action&& action) {
+  try {
+    return action();
+  } catch (const Error&) {
+    struct statvfs space;
+    const bool full = ::statvfs(home_.store().c_str(), &space) == 0 &&
+                      static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize < kReserveSize;
+    if (!full || !release_reserve()) throw;
+  }
+  return action();
 }
+
+// The first who opens the index needs room for the files that SQLite keeps beside it.
+DatabasePool LocalStore::open_index() {
+  make_directories(blob_root());
+  return with_reserve([&] { return DatabasePool(home_.store() / "index.db"); });
+}
+
+LocalStore::LocalStore(const engine::Home& home) : home_(home), index_(open_index()) { keep_reserve(); }
 
 LocalStore::~LocalStore() = default;
 
@@ -286,19 +302,6 @@ void LocalStore::keep_reserve() noexcept {
   const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
   // Without room, or on a filesystem that cannot set space aside, there is none: that is no reason to fail.
   if (file && ::fallocate(file.get(), 0, 0, kReserveSize) != 0) ::unlink(path.c_str());
-}
-
-template <typename Action>
-auto LocalStore::with_reserve(Action&& action) {
-  try {
-    return action();
-  } catch (const Error&) {
-    struct statvfs space;
-    const bool full = ::statvfs(home_.store().c_str(), &space) == 0 &&
-                      static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize < kReserveSize;
-    if (!full || !release_reserve()) throw;
-  }
-  return action();
 }
 
 bool LocalStore::untag(const LayerName& name, const std::string& tag) {

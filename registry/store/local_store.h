@@ -70,6 +70,7 @@ class LocalStore final : public engine::LayerStore {
   Removal remove_tags(const LayerRef& ref);
   template <typename Action>
   auto with_reserve(Action&& action);
+  DatabasePool open_index();
 
   engine::Home home_;
   DatabasePool index_;

@@ -1,4 +1,5 @@
 // A store whose disk is full: what was there stays whole, nothing half done stays, and gc makes room again.
+#include <fcntl.h>
 #include <sys/mount.h>
 #include <unistd.h>
 
@@ -93,6 +94,23 @@ TEST_CASE("a full disk keeps what the store has, and gc makes room", "[sandbox][
   put(store, 999, 100'000, "after");
   CHECK(verify_store(store, {}, quiet).problems.empty());
   CHECK(temporary_files(disk.path()) == 0);
+}
+
+TEST_CASE("a store on a full disk can be opened, and be made smaller", "[sandbox][store]") {
+  if (::geteuid() != 0) SKIP_BECAUSE("it needs root, to mount a small disk");
+  SmallDisk disk("12M");
+  const auto home = engine::Home::open(disk.path() / "home");
+  {
+    LocalStore store(home);
+    put(store, 1, 700'000, "1");
+  }
+  const UniqueFd other(::open((disk.path() / "other").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  const std::string bytes(4096, 'x');
+  while (::write(other.get(), bytes.data(), bytes.size()) > 0) continue;
+  LocalStore store(home);
+  CHECK(store.list().size() == 1);
+  store.remove(LayerRef::parse("base/l1:1"));
+  CHECK(collect_garbage(store, {}, false).bytes > 600'000);
 }
 
 TEST_CASE("a full disk fails a pull before it begins, and a publishing without traces", "[sandbox][store]") {
