@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <exception>
 #include <filesystem>
 #include <functional>
@@ -60,8 +59,7 @@ bool is_missing(const Error& error) { return ends_with(error, "(ENOENT)") || end
 void pass_stream(const std::function<void(int)>& write, const std::function<void(int)>& read) {
   auto [reading, writing] = make_pipe();
   std::exception_ptr write_failed, read_failed;
-  std::atomic<bool> reader_gone = false;
-  std::thread writer([&write, &write_failed, &reader_gone, fd = std::move(writing)]() mutable {
+  std::thread writer([&write, &write_failed, fd = std::move(writing)]() mutable {
     // When nobody reads any more, that is an error to tell, not the end of dsec.
     sigset_t pipe_signal;
     ::sigemptyset(&pipe_signal);
@@ -69,8 +67,10 @@ void pass_stream(const std::function<void(int)>& write, const std::function<void
     ::pthread_sigmask(SIG_BLOCK, &pipe_signal, nullptr);
     try {
       write(fd.get());
+    } catch (const Error& error) {
+      if (!ends_with(error, "(EPIPE)")) write_failed = std::current_exception();
     } catch (...) {
-      if (!reader_gone) write_failed = std::current_exception();
+      write_failed = std::current_exception();
     }
     fd.reset();
   });
@@ -79,7 +79,6 @@ void pass_stream(const std::function<void(int)>& write, const std::function<void
   } catch (...) {
     read_failed = std::current_exception();
   }
-  reader_gone = true;
   reading.reset();
   writer.join();
   if (write_failed) std::rethrow_exception(write_failed);

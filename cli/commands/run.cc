@@ -40,6 +40,7 @@ ExecResult attend_or_remove(engine::Engine& engine, const std::string& id, engin
 
 void run(const Options& options, Invocation& call) {
   SandboxSpec spec = compose(call, options.sandbox);
+  spec.made_for_command = true;
   spec.remove_at_end = !options.keep && (options.remove || !options.exec.detach);
   ExecSpec exec{.argv = engine::main_command(spec.config, options.command), .env = {}, .main = true};
   apply(options.exec, call.out().json(), exec);

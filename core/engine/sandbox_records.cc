@@ -125,6 +125,10 @@ namespace {
 std::string sweep_reason(const SandboxInfo& info, const Lease& lease) {
   if (info.state == SandboxState::Orphaned) return info.reason.empty() ? "its keeper is gone" : info.reason;
   const bool ended = info.state == SandboxState::Stopped || info.state == SandboxState::Failed;
+  // No main command: it is a build step's, or its maker died before the command began.
+  const bool live = info.state == SandboxState::Running || info.state == SandboxState::Paused;
+  if (live && lease.spec.made_for_command && info.command.empty() && !lease.creator.alive())
+    return "the process that made it for a command is gone";
   // Whoever started it removes it when it ends, as long as that process lives.
   if (ended && lease.spec.remove_at_end && !lease.creator.alive())
     return "it has ended and was to be removed at its end";

@@ -52,6 +52,7 @@ Json to_json(const SandboxSpec& spec) {
                {"userns", spec.userns == UserNamespace::Host ? "host" : "auto"},
                {"labels", spec.labels},
                {"read_only", spec.read_only},
+               {"made_for_command", spec.made_for_command},
                {"remove_at_end", spec.remove_at_end}};
   json["layers"] = Json::array();
   for (const Digest& layer : spec.layers) json["layers"].push_back(layer.str());
@@ -82,6 +83,7 @@ SandboxSpec sandbox_spec_from_json(const Json& json) {
     spec.userns = json.value("userns", "auto") == "host" ? UserNamespace::Host : UserNamespace::Auto;
     spec.labels = json.value("labels", std::map<std::string, std::string>{});
     spec.read_only = json.value("read_only", false);
+    spec.made_for_command = json.value("made_for_command", false);
     spec.remove_at_end = json.value("remove_at_end", false);
     for (const Json& layer : json.value("layers", Json::array()))
       spec.layers.push_back(Digest::parse(layer.get<std::string>()));

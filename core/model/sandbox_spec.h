@@ -50,7 +50,9 @@ struct SandboxSpec {
   std::optional<std::chrono::milliseconds> lifetime;  ///< from creation to the end
   std::optional<std::chrono::milliseconds> idle;      ///< end when no operation ran or was attached for so long
   std::map<std::string, std::string> labels;
-  bool read_only = false;      ///< no writable layer
+  bool read_only = false;  ///< no writable layer
+  /// Made for one command, by a process that starts it: without either it is of no use to anybody.
+  bool made_for_command = false;
   bool remove_at_end = false;  ///< foreground run: the sandbox and its record go when it has ended
   bool operator==(const SandboxSpec&) const = default;
 };

@@ -9,17 +9,15 @@
 #include "core/base/json.h"
 #include "core/base/units.h"
 #include "core/engine/compose_spec.h"
-#include "layers/build/copy_source.h"
 #include "layers/build/environments.h"
 #include "layers/build/merge_source.h"
+#include "layers/build/recipe_inputs.h"
 #include "layers/build/run_step.h"
 #include "layers/build/schedule.h"
 #include "layers/build/stack_lookup.h"
 #include "layers/build/step_cache.h"
 #include "layers/dir/scrub.h"
-#include "layers/git/remote.h"
 #include "layers/import.h"
-#include "layers/open_source.h"
 
 namespace dsec::layers {
 namespace fs = std::filesystem;
@@ -53,22 +51,6 @@ class Quietly final : public Progress {
 /// A step's image is told apart from a layer that a person would use.
 constexpr const char* kStepLabel = "dsec.step";
 
-bool remote_source(std::string_view from) {
-  return (from.starts_with("git:") && is_remote(from.substr(4))) || from.starts_with("docker:") ||
-         from.starts_with("debootstrap:");
-}
-
-std::string git_source(const GitStep& step) { return "git:" + step.url + "@" + step.rev + "?history=" + step.history; }
-
-std::string source_of(const LayerRecipe& recipe) {
-  return recipe.from + (recipe.history.empty() ? "" : "?history=" + recipe.history);
-}
-
-std::string place_of(const LayerRecipe& recipe) {
-  if (!recipe.to.empty()) return recipe.to;
-  return recipe.from.starts_with("git:") ? "/workspace" : "/";
-}
-
 /// Makes the layer of one recipe.
 class LayerBuild {
  public:
@@ -85,10 +67,15 @@ class LayerBuild {
     const auto started = steady_clock::now();
     BuildOutcome outcome = attempt("cannot build " + recipe_.ref(), [&] {
       const LockedLayer* locked = locked_entry();
-      if (locked)
-        if (std::optional<StoredLayer> stored = ports_.store.find(LayerRef::of(locked->digest)))
-          return finish(*std::move(stored), BuildOutcome::Kind::Cached);
-      BuildOutcome made = recipe_.from.empty() ? from_steps() : from_source();
+      std::optional<StoredLayer> stored = locked ? ports_.store.find(LayerRef::of(locked->digest)) : std::nullopt;
+      // A remote source is named by its commit or suite in the lock; it is not fetched again to be told so.
+      if (stored && has_remote_input(recipe_)) return finish(*std::move(stored), BuildOutcome::Kind::Cached);
+      Inputs inputs =
+          open_inputs(project_, recipe_, {.offline = options_.offline, .spool = ports_.cache}, ports_.progress);
+      if (locked && input_digests(recipe_, inputs) != locked->inputs)
+        throw usage_error("its files are not those that were locked").hint("dsec build without --locked");
+      if (stored) return finish(*std::move(stored), BuildOutcome::Kind::Cached);
+      BuildOutcome made = recipe_.from.empty() ? from_steps(inputs) : from_source(*inputs.front());
       if (locked && made.layer.digest != locked->digest)
         throw failure("it would be " + made.layer.digest.brief() + ", dsec.lock has " + locked->digest.brief())
             .hint("dsec pull the locked layer, or dsec build without --locked to lock what is built now");
@@ -99,6 +86,8 @@ class LayerBuild {
   }
 
  private:
+  using Inputs = std::vector<std::optional<RecipeInput>>;
+
   const LockedLayer* locked_entry() const {
     if (!options_.locked) return nullptr;
     const auto found = lock_->layers.find(recipe_.ref());
@@ -123,17 +112,6 @@ class LayerBuild {
     return {recipe_.ref(), std::move(layer), kind, recipe_.steps.size(), 0, {}};
   }
 
-  void refuse_network(bool needed, const std::string& what) const {
-    if (options_.offline && needed) throw usage_error(what + " needs a network").hint("dsec build without --offline");
-  }
-
-  std::unique_ptr<Source> open(const std::string& text) const {
-    refuse_network(remote_source(text), "source " + quote(text));
-    return open_source(text, {.directory = project_.directory, .spool = ports_.cache});
-  }
-
-  SourceFacts examine(Source& source) const { return source.examine({.platform = recipe_.platform}, ports_.progress); }
-
   StoredLayer import(Source& source, SourceFacts facts, const std::string& to, bool step) const {
     Examined examined(source, std::move(facts));
     ImportOptions options{.name = recipe_.name, .tag = "", .to = to, .platform = recipe_.platform};
@@ -143,49 +121,17 @@ class LayerBuild {
     return import_layer(ports_.store, examined, options, recipe_.from.empty() ? quietly : ports_.progress);
   }
 
-  BuildOutcome from_source() {
-    const std::unique_ptr<Source> source = open(source_of(recipe_));
-    SourceFacts facts = examine(*source);
-    const Digest key = Digest::of("source\n" + recipe_.digest().str() + "\n" + facts.identity.str());
+  BuildOutcome from_source(RecipeInput& input) {
+    const Digest key = Digest::of("source\n" + recipe_.digest().str() + "\n" + input.facts.identity.str());
     if (!options_.no_cache)
       if (std::optional<StoredLayer> cached = cache_.find(key))
         return finish(*std::move(cached), BuildOutcome::Kind::Cached);
-    const StoredLayer made = import(*source, std::move(facts), place_of(recipe_), false);
+    const StoredLayer made = import(*input.source, std::move(input.facts), input.to, false);
     cache_.put(key, made);
     return finish(made, BuildOutcome::Kind::Built);
   }
 
   // ---- layers made by steps ----
-
-  /// What a step takes in, known before anything is made.
-  struct Input {
-    std::unique_ptr<Source> source;
-    std::string to;
-    SourceFacts facts;
-  };
-
-  std::vector<std::optional<Input>> inputs_of_steps() const {
-    std::vector<std::optional<Input>> inputs(recipe_.steps.size());
-    for (std::size_t i = 0; i < recipe_.steps.size(); ++i) {
-      attempt(step_name(i), [&] {
-        if (const auto* copy = std::get_if<CopyStep>(&recipe_.steps[i])) {
-          CopyPlan plan = plan_copy(project_.directory, *copy);
-          inputs[i] = Input{std::move(plan.source), std::move(plan.to), {}};
-        } else if (const auto* git = std::get_if<GitStep>(&recipe_.steps[i])) {
-          inputs[i] = Input{open(git_source(*git)), git->to, {}};
-        } else if (const auto* run = std::get_if<RunStep>(&recipe_.steps[i])) {
-          refuse_network(run->network == NetworkMode::Host, "the step");
-        }
-        if (inputs[i]) inputs[i]->facts = examine(*inputs[i]->source);
-      });
-    }
-    return inputs;
-  }
-
-  std::string step_name(std::size_t i) const {
-    return "step " + std::to_string(i + 1) + "/" + std::to_string(recipe_.steps.size()) + " (" +
-           brief(recipe_.steps[i]) + ")";
-  }
 
   /// The layers that `on` stands on, and itself, bottom to top.
   std::vector<StoredLayer> stack_below() const {
@@ -202,11 +148,10 @@ class LayerBuild {
     return stack;
   }
 
-  BuildOutcome from_steps() {
-    std::vector<std::optional<Input>> inputs = inputs_of_steps();
+  BuildOutcome from_steps(Inputs& inputs) {
     // What the layer is made from, apart from what it stands on: a new base alone builds nothing again.
     std::string own = "steps\n" + recipe_.digest().str();
-    for (const std::optional<Input>& input : inputs) own += "\n" + (input ? input->facts.identity.str() : "");
+    for (const std::optional<RecipeInput>& input : inputs) own += "\n" + (input ? input->facts.identity.str() : "");
     const Digest own_key = Digest::of(own);
     if (!options_.no_cache)
       if (std::optional<StoredLayer> cached = cache_.find(own_key))
@@ -221,15 +166,13 @@ class LayerBuild {
     Digest key = below.empty() ? Digest::of("") : below.back().digest;
     SourceFacts facts;
     facts.provenance.source = "build";
+    facts.provenance.inputs = input_digests(recipe_, inputs);
     if (!below.empty()) facts.provenance.built_on = below.back().digest;
     for (std::size_t i = 0; i < recipe_.steps.size(); ++i) {
-      const std::string name = step_name(i);
+      const std::string name = step_name(recipe_, i);
       apply_settings(recipe_.steps[i], settings);
       key = step_key(key, i, inputs[i], settings);
       facts.provenance.steps.push_back(Digest::of(canonical_json(to_json(recipe_.steps[i]))));
-      if (inputs[i])
-        for (const auto& [input, value] : inputs[i]->facts.provenance.inputs)
-          facts.provenance.inputs["step" + std::to_string(i + 1) + "." + input] = value;
       if (!makes_files(recipe_.steps[i])) continue;
       const std::string label = recipe_.ref() + " " + name;
       ports_.progress.begin(label);
@@ -250,7 +193,7 @@ class LayerBuild {
     facts.identity = key;
     facts.platform = below.empty() ? "" : below.front().manifest.platform;
     const std::unique_ptr<Source> merged = make_merge_source(made, ports_.store, lookup, facts);
-    const StoredLayer layer = import(*merged, examine(*merged), "/", false);
+    const StoredLayer layer = import(*merged, merged->examine({}, ports_.progress), "/", false);
     cache_.put(own_key, layer);
     const std::size_t cached = outcome.cached_steps;
     outcome = finish(layer, BuildOutcome::Kind::Built);
@@ -270,7 +213,7 @@ class LayerBuild {
     if (const auto* user = std::get_if<UserStep>(&step)) settings.user = user->user;
   }
 
-  Digest step_key(const Digest& parent, std::size_t i, const std::optional<Input>& input,
+  Digest step_key(const Digest& parent, std::size_t i, const std::optional<RecipeInput>& input,
                   const ImageConfig& settings) const {
     Json json = {{"parent", parent.str()},
                  {"step", to_json(recipe_.steps[i])},
@@ -282,7 +225,7 @@ class LayerBuild {
     return Digest::of(canonical_json(json));
   }
 
-  StoredLayer make_step(std::size_t i, std::optional<Input>& input, const std::vector<StoredLayer>& below,
+  StoredLayer make_step(std::size_t i, std::optional<RecipeInput>& input, const std::vector<StoredLayer>& below,
                         const std::vector<StoredLayer>& made, const ImageConfig& settings, const Digest& key) const {
     if (input) return import(*input->source, input->facts, input->to, true);
     std::vector<StoredLayer> stack = below;
@@ -341,6 +284,9 @@ std::vector<std::size_t> wanted_recipes(const Project& project, const std::vecto
 
 std::vector<BuildOutcome> build(const Project& project, const BuildOptions& options, const BuildPorts& ports) {
   const std::vector<std::size_t> wanted = wanted_recipes(project, options.targets);
+  std::vector<const LayerRecipe*> recipes;
+  for (const std::size_t i : wanted) recipes.push_back(&project.layers[i]);
+  check_files(project, recipes);
   const std::optional<Lock> lock = read_lock(project);
   if (options.locked && !lock)
     throw usage_error("there is no " + quote(lock_path(project).native()) + " to hold the build to")

@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/version.h"
+#include "layers/build/recipe_inputs.h"
 #include "layers/compose/conflicts.h"
 
 namespace dsec::layers {
@@ -226,6 +227,23 @@ std::vector<std::string> built_on_drift(const Project& project, LayerStore& stor
   return drift;
 }
 
+namespace {
+
+// How the files that a layer is made from differ from those that were locked; empty when they do not. What lies
+// elsewhere is not looked at.
+std::string changed_inputs(const Project& project, const LayerRecipe& recipe, const LockedLayer& locked) {
+  if (has_remote_input(recipe)) return "";
+  try {
+    Progress silent;
+    const auto inputs = open_inputs(project, recipe, {.offline = false, .spool = fs::temp_directory_path()}, silent);
+    return input_digests(recipe, inputs) == locked.inputs ? "" : "its files are not those that were locked";
+  } catch (const Error& error) {
+    return "its files cannot be read: " + error.message();
+  }
+}
+
+}  // namespace
+
 std::vector<EnvironmentFinding> check_environments(const Project& project, const std::optional<Lock>& lock,
                                                    std::string_view name, LayerStore& store,
                                                    engine::LayerMounter& mounter) {
@@ -246,6 +264,8 @@ std::vector<EnvironmentFinding> check_environments(const Project& project, const
         findings.push_back({Kind::Changed, recipe.ref(), "it is not in dsec.lock"});
       else if (pinned->second.recipe != recipe.digest().str())
         findings.push_back({Kind::Changed, recipe.ref(), "its entry in dsec.yaml is not the one that was locked"});
+      else if (const std::string change = changed_inputs(project, recipe, pinned->second); !change.empty())
+        findings.push_back({Kind::Changed, recipe.ref(), change});
     }
     for (const auto& [ref, layer] : lock->layers) {
       const std::optional<StoredLayer> now = store.find(LayerRef::parse(ref));

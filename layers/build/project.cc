@@ -126,6 +126,17 @@ std::vector<std::string> text_list(const YAML::Node& node) {
   return out;
 }
 
+Place place_of(const YAML::Node& node) { return {node.Mark().line + 1, node.Mark().column + 1}; }
+
+const std::vector<std::string>& file_schemes() {
+  static const std::vector<std::string> schemes = {"oci-archive", "docker-archive", "oci-layout", "tar", "dir"};
+  return schemes;
+}
+
+bool is_file_scheme(std::string_view scheme) {
+  return std::find(file_schemes().begin(), file_schemes().end(), scheme) != file_schemes().end();
+}
+
 class Reader {
  public:
   explicit Reader(std::vector<Problem>& problems) : problems_(problems) {}
@@ -143,7 +154,8 @@ class Reader {
                        text_list(node["scrub"]),
                        text_list(node["keep"]),
                        text_map(node["labels"]),
-                       line};
+                       line,
+                       place_of(node["from"] ? node["from"] : node)};
     if (!valid_tag(recipe.tag)) report(node["tag"], quote(recipe.tag) + " is no valid tag");
     if (node["on"]) recipe.on = LayerRef::parse(node["on"].Scalar());
     if (node["steps"])
@@ -156,6 +168,7 @@ class Reader {
     if (!recipe.from.empty() && !recipe.steps.empty())
       report(node, "a layer has either `from` or `steps`; build the steps as a layer on it");
     if (runs && !recipe.on) report(node, "`run` steps need `on`, the layer that they run on");
+    if (!recipe.from.empty()) check_source(node["from"]);
     if (!recipe.to.empty()) absolute(node["to"]);
     if (!recipe.history.empty() && !recipe.from.starts_with("git:"))
       report(node["history"], "`history` is for git sources");
@@ -195,6 +208,20 @@ class Reader {
   }
 
  private:
+  void check_source(const YAML::Node& node) {
+    const std::string& text = node.Scalar();
+    const std::size_t colon = text.find(':');
+    const std::string scheme = colon == std::string::npos ? text : text.substr(0, colon);
+    const bool known = scheme == "git" || scheme == "debootstrap" || is_file_scheme(scheme);
+    if (!known || colon == std::string::npos) {
+      std::vector<std::string> schemes = file_schemes();
+      schemes.insert(schemes.end(), {"git", "debootstrap"});
+      const std::vector<std::string> near = nearest_names(scheme, schemes, 1);
+      return report(node, quote(text) + " is no source" +
+                              (near.empty() ? "; see man dsec-sources" : "; did you mean " + near[0] + ":?"));
+    }
+  }
+
   std::optional<Step> step(const YAML::Node& node) {
     if (node["run"]) {
       RunStep run;
@@ -232,7 +259,7 @@ class Reader {
   }
 
   CopyStep copy_step(const YAML::Node& copy) {
-    CopyStep made{copy["from"].Scalar(), copy["to"].Scalar(), {}};
+    CopyStep made{copy["from"].Scalar(), copy["to"].Scalar(), {}, place_of(copy["from"])};
     absolute(copy["to"]);
     const fs::path normal = fs::path(made.from).lexically_normal();
     if (normal.is_absolute() || (!normal.empty() && *normal.begin() == ".."))
@@ -309,6 +336,29 @@ Project Project::parse(std::string_view yaml, const fs::path& file, const std::m
   check_relations(project, root, problems);
   if (!problems.empty()) throw_problems(file, std::move(problems));
   return project;
+}
+
+void check_files(const Project& project, const std::vector<const LayerRecipe*>& recipes) {
+  std::vector<Problem> problems;
+  const auto there = [&](const fs::path& path) {
+    std::error_code error;
+    return fs::exists(fs::symlink_status(project.directory / path, error));
+  };
+  for (const LayerRecipe* recipe : recipes) {
+    const std::size_t colon = recipe->from.find(':');
+    if (colon != std::string::npos && is_file_scheme(recipe->from.substr(0, colon))) {
+      // An image's reference and a folder's options may follow the path, and may as well be part of it.
+      const std::string whole = recipe->from.substr(colon + 1), path = whole.substr(0, whole.find_first_of(":?"));
+      if (path != "-" && !there(path) && !there(whole))
+        problems.push_back({recipe->from_at.line, recipe->from_at.column,
+                            "there is no " + quote((project.directory / path).native())});
+    }
+    for (const Step& step : recipe->steps)
+      if (const auto* copy = std::get_if<CopyStep>(&step); copy && !there(copy->from))
+        problems.push_back({copy->at.line, copy->at.column,
+                            "there is no " + quote((project.directory / copy->from).lexically_normal().native())});
+  }
+  if (!problems.empty()) throw_problems(project.file, std::move(problems));
 }
 
 const LayerRecipe* Project::layer(const LayerRef& ref) const {

@@ -14,6 +14,13 @@
 
 namespace dsec::layers {
 
+/// Where something stands in dsec.yaml, from 1; no two are different, so that it does not count when steps are
+/// compared.
+struct Place {
+  int line = 0, column = 0;
+  bool operator==(const Place&) const { return true; }
+};
+
 struct RunStep {
   std::vector<std::string> argv;  ///< a string of dsec.yaml stands as {"/bin/sh", "-c", …}
   std::string workdir, user;      ///< empty: what earlier steps set
@@ -25,6 +32,7 @@ struct CopyStep {
   std::string from;  ///< below the project
   std::string to;    ///< absolute; with a trailing '/' a directory that `from` goes into
   std::optional<std::uint32_t> mode;
+  Place at;  ///< of `from`
   bool operator==(const CopyStep&) const = default;
 };
 struct GitStep {
@@ -63,7 +71,8 @@ struct LayerRecipe {
   std::vector<Step> steps;
   std::vector<std::string> scrub, keep;
   std::map<std::string, std::string> labels;
-  int line = 0;  ///< in dsec.yaml
+  int line = 0;   ///< in dsec.yaml
+  Place from_at;  ///< of `from`
 
   std::string ref() const { return name.str() + ":" + tag; }
   /// Of everything here that decides what is built, the line not being part of it.
@@ -86,5 +95,9 @@ struct Project {
   static Project parse(std::string_view yaml, const std::filesystem::path& file,
                        const std::map<std::string, std::string>& args);
 };
+
+/// Throws Error (Usage) that lists every file that the recipes name and that is not there, with its place. Not part of
+/// reading: an environment can be run where its layers' files are not.
+void check_files(const Project& project, const std::vector<const LayerRecipe*>& recipes);
 
 }  // namespace dsec::layers

@@ -84,6 +84,7 @@ SandboxSpec sandbox_of(const RunRequest& request) {
   spec.config = engine::merge_configs(configs);
   spec.network = request.step.network;
   spec.labels = {{"dsec.build", request.recipe.ref()}};
+  spec.made_for_command = true;
   spec.remove_at_end = true;
   // A fixed name: what a step records of its host must not differ from build to build.
   spec.hostname = "build";

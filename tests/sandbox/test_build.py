@@ -1,6 +1,7 @@
 """dsec build with steps that run: what a step leaves becomes the layer, cached, scrubbed and without traces of dsec."""
 
 import json
+import time
 
 import rootfs
 
@@ -68,3 +69,26 @@ def test_locked_builds_take_what_the_lock_pins(dsec, work):
     (work / "dsec.yaml").write_text(YAML.replace("noise", "other"))
     assert "is not the one that was locked" in dsec.fails(2, "build", "--locked")
     assert dsec.json("layer", "inspect", "workspace/w")[0]["digest"] == pinned
+
+
+def test_a_killed_build_leaves_a_sandbox_that_gc_takes(dsec, work):
+    rootfs.import_base(dsec)
+    project(work, "version: 1\nlayers:\n  workspace/w: {on: base/box, steps: [{run: sleep 1000}]}\n")
+    build = dsec.popen("build")
+    deadline = time.monotonic() + 30
+    while not dsec.ok("ps", "-q"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    build.kill()
+    build.communicate()
+    dsec.ok("gc")
+    assert dsec.ok("ps", "-a", "-q") == ""
+
+
+def test_files_that_changed_since_the_lock_are_drift(dsec, work):
+    project(work, "version: 1\nlayers:\n  workspace/w: {steps: [{copy: {from: files, to: /srv}}]}\n")
+    dsec.ok("build")
+    dsec.ok("build", "--locked")
+    (work / "files/a").write_text("two\n")
+    assert "not those that were locked" in dsec.fails(2, "build", "--locked")
+    assert "not those that were locked" in dsec.run("env", "check").out

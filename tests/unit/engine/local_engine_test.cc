@@ -156,6 +156,21 @@ TEST_CASE_METHOD(Fixture, "labels select sandboxes", "[engine]") {
   CHECK(engine->list({.labels = {{"suite", "other"}}}).empty());
 }
 
+TEST_CASE_METHOD(Fixture, "the sweep removes what was made for a command that its dead maker never began", "[engine]") {
+  SandboxSpec waiting = spec("waiting");
+  waiting.made_for_command = true;
+  const SandboxInfo made = engine->create(waiting);
+  CHECK(sweep_sandboxes(home, runners, false).empty());
+  // The same record by a process that is gone.
+  const fs::path directory = home.sandboxes() / made.id;
+  Lease lease = *Lease::read(directory);
+  lease.creator.start_ticks += 1;
+  fs::remove(directory / "lease.json");
+  lease.write(directory);
+  CHECK(sweep_sandboxes(home, runners, false).size() == 1);
+  CHECK(left() == 0);
+}
+
 TEST_CASE_METHOD(Fixture, "the sweep removes what died and spares what lives or was stopped", "[engine]") {
   const SandboxInfo orphan = engine->create(spec("orphan"));
   const SandboxInfo live = engine->create(spec("live"));

@@ -1,5 +1,7 @@
 #include "layers/build/environments.h"
 
+#include "layers/build/recipe_inputs.h"
+
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <map>
@@ -73,7 +75,19 @@ layers:
 environments:
   one: {base: base/a, workspace: workspace/w, toolkits: [toolkit/t:9]}
 )";
+  // As a build would lock it: with what identifies the files there are now.
+  Lock locked(const Project& project) {
+    Lock lock = make_lock(project, store);
+    Progress silent;
+    for (const LayerRecipe& recipe : project.layers)
+      lock.layers.at(recipe.ref()).inputs = input_digests(recipe, open_inputs(project, recipe, {}, silent));
+    return lock;
+  }
   void fill() {
+    for (const char* name : {"a/f", "w/f"}) {
+      std::filesystem::create_directory((scratch.path() / name).parent_path());
+      write_file_atomic(scratch.path() / name, "one");
+    }
     const Digest base = store.put("base/a:1");
     store.put("workspace/w:latest", base);
     store.put("toolkit/t:9");
@@ -109,7 +123,7 @@ TEST_CASE_METHOD(Fixture, "everything that is missing is named at once", "[layer
 TEST_CASE_METHOD(Fixture, "a check tells a changed recipe, a moved tag, drift and conflicts apart", "[layers][build]") {
   fill();
   const Project read = project(kYaml);
-  const Lock lock = make_lock(read, store);
+  const Lock lock = locked(read);
   CHECK(check_environments(read, lock, "", store, mounter).empty());
 
   std::string edited = kYaml;
@@ -119,6 +133,12 @@ TEST_CASE_METHOD(Fixture, "a check tells a changed recipe, a moved tag, drift an
   CHECK(changed[0].kind == EnvironmentFinding::Kind::Changed);
   CHECK(changed[0].subject == "base/a:1");
 
+  write_file_atomic(scratch.path() / "w/f", "two");
+  const auto edited_file = check_environments(read, lock, "", store, mounter);
+  REQUIRE(edited_file.size() == 1);
+  CHECK(edited_file[0].text == "its files are not those that were locked");
+  write_file_atomic(scratch.path() / "w/f", "one");
+
   const StoredLayer old = store.layers.at("base/a:1");
   store.put("base/a:1", std::nullopt, "new");
   store.layers.insert_or_assign("base/old:1", old);
@@ -126,7 +146,7 @@ TEST_CASE_METHOD(Fixture, "a check tells a changed recipe, a moved tag, drift an
   REQUIRE(moved.size() == 1);
   CHECK(moved[0].kind == EnvironmentFinding::Kind::Moved);
 
-  const auto drift = check_environments(read, make_lock(read, store), "one", store, mounter);
+  const auto drift = check_environments(read, locked(read), "one", store, mounter);
   REQUIRE(drift.size() == 1);
   CHECK(drift[0].kind == EnvironmentFinding::Kind::Drift);
 

@@ -107,6 +107,9 @@ TEST_CASE("what contradicts itself is refused", "[layers][build]") {
   CHECK(problems("version: 1\nlayers:\n  base/a: {steps: [{copy: {from: ../x, to: y}}]}\n").size() == 2);
   CHECK(problems("version: 1\nlayers:\n  base/a: {steps: [{copy: {from: x, to: /y, mode: rw}}]}\n").size() == 1);
   CHECK(problems("version: 1\nlayers:\n  base/a: {steps: [{env: {A: b}, user: x}]}\n").size() == 1);
+  CHECK(problems("version: 1\nlayers:\n  base/a: {from: 3}\n  base/b: {from: 'dri:x'}\n") ==
+        std::vector<std::string>{"dsec.yaml:3:18: '3' is no source; see man dsec-sources",
+                                 "dsec.yaml:4:18: 'dri:x' is no source; did you mean dir:?"});
   CHECK(problems("version: 1\nlayers: [\n").size() == 1);
   CHECK(problems("- a\n").size() == 1);
   CHECK(problems("").size() == 1);

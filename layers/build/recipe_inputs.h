@@ -1,0 +1,43 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/progress.h"
+#include "layers/build/project.h"
+#include "layers/source.h"
+
+namespace dsec::layers {
+
+/// What a recipe takes in: the source of `from`, or of one step, examined.
+struct RecipeInput {
+  std::unique_ptr<Source> source;
+  std::string to;  ///< where it goes in the layer
+  SourceFacts facts;
+};
+
+struct InputOptions {
+  bool offline = false;         ///< refuse what needs a network
+  std::filesystem::path spool;  ///< see OpenSourceOptions
+};
+
+/// One for `from`, else one for each step, empty for steps that take nothing in. Throws Error naming the step whose
+/// files or commit are not there.
+std::vector<std::optional<RecipeInput>> open_inputs(const Project& project, const LayerRecipe& recipe,
+                                                    const InputOptions& options, Progress& progress);
+
+/// What identifies the inputs, as the layer's provenance and dsec.lock record it: {"tree": …}, {"step2.commit": …}.
+std::map<std::string, std::string> input_digests(const LayerRecipe& recipe,
+                                                 const std::vector<std::optional<RecipeInput>>& inputs);
+
+/// Whether looking at the inputs takes a network.
+bool has_remote_input(const LayerRecipe& recipe);
+
+/// "step 2/3 (run: make)".
+std::string step_name(const LayerRecipe& recipe, std::size_t index);
+
+}  // namespace dsec::layers
