@@ -3,6 +3,8 @@
   executes and waits (goal 1.5);
 - /bin/true in a live sandbox with its streams captured, against fork and exec of the same by the same process (goal
   1.3), and by a tiny C program, to which a fork costs least;
+- the same as the first through the command line, against the same floor (goal 3), and what bwrap and podman with runc
+  take where they are installed;
 - idle sandboxes: memory of each by MemAvailable, keeper included (goal 700 KiB), and how many can be made in a second,
   at the beginning and at the end (goal 150).
 Needs root."""
@@ -14,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 BIN = Path(os.environ.get("DSEC_BIN_DIR", "build-release/bin")).resolve()
@@ -51,6 +54,36 @@ def compare(what: str, goal: float, floor, ours) -> bool:
     return met
 
 
+def command_time(command: list, rounds: int, env: dict | None = None) -> float:
+    """Microseconds of one run of a command that must succeed."""
+    began = time.monotonic()
+    for _ in range(rounds):
+        subprocess.run(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    return (time.monotonic() - began) / rounds * 1e6
+
+
+def through_the_command_line(tree: Path, work: Path, floor) -> bool:
+    dsec = str(BIN / "dsec")
+    env = {**os.environ, "DSEC_HOME": str(work / "cli"), "DSEC_CONFIG": str(work / "config.yaml")}
+    subprocess.run([dsec, "import", "base/true", f"dir:{tree}"], env=env, check=True, capture_output=True)
+    met = compare("dsec run of true", 3, floor, lambda: command_time([dsec, "run", "base/true", "--", "/bin/true"], 20, env))
+    subprocess.run([dsec, "gc"], env=env, check=True, capture_output=True)
+    others = {
+        "bwrap": ["bwrap", "--unshare-all", "--bind", str(tree), "/", "--proc", "/proc", "--dev", "/dev", "/bin/true"],
+        "podman": ["podman", "--runtime", "runc", "run", "--rm", "--network", "none", "--rootfs", str(tree), "/bin/true"],
+    }
+    for name, command in others.items():
+        if not shutil.which(name):
+            print(f"  {name}: not installed, so not compared")
+            continue
+        try:
+            took = statistics.median(command_time(command, 5) for _ in range(PAIRS))
+            print(f"  {name}: {took:.0f} us, {took / floor():.2f} x the floor", flush=True)
+        except subprocess.CalledProcessError as error:
+            print(f"  {name}: does not run here: exit code {error.returncode}", flush=True)
+    return met
+
+
 def density(tree: Path, home: Path, count: int) -> bool:
     out = subprocess.run([str(BIN / "bench_sandboxes"), "idle", str(tree), str(home), str(count)],
                          capture_output=True, text=True, check=True).stdout
@@ -80,6 +113,7 @@ def main() -> int:
         # For the record: a caller that is no larger than this does not exist.
         compare("exec of true against a tiny caller's", 2.0, lambda: number(floor, "exec", 200),
                 lambda: number(ours, "exec", tree, home, 200))
+        met.append(through_the_command_line(tree, work, lambda: number(floor, "create", tree, 50)))
         for count in IDLE:
             met.append(density(tree, home, count))
     return 0 if all(met) else 1
