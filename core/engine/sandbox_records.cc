@@ -28,11 +28,24 @@ std::vector<std::string> entries(const fs::path& directory) {
   return names;
 }
 
+/// Tells of its maker by itself, as the lease is written after the directory is made.
+std::string unfinished_name(const Lease& lease) {
+  return std::string(kUnfinished) + std::to_string(lease.creator.pid) + "-" +
+         std::to_string(lease.creator.start_ticks) + "-" + lease.id;
+}
+
+bool is_being_made(const Home& home, const std::string& id) {
+  const std::vector<std::string> names = entries(home.sandboxes());
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return name.starts_with(kUnfinished) && name.ends_with("-" + id) && !temp_file_is_stale(name);
+  });
+}
+
 }  // namespace
 
 SandboxRecords::Created SandboxRecords::create(const Lease& lease) {
   const fs::path target = directory(lease.id);
-  const fs::path unfinished = home_.sandboxes() / (std::string(kUnfinished) + lease.id);
+  const fs::path unfinished = home_.sandboxes() / unfinished_name(lease);
   if (::mkdir(unfinished.c_str(), 0700) != 0) throw system_error("mkdir " + quote(unfinished.native()));
   try {
     lease.write(unfinished);
@@ -61,8 +74,7 @@ std::optional<std::string> SandboxRecords::id_of_name(const std::string& name) c
   const fs::path id = fs::read_symlink(home_.names() / name, error);
   if (error || !is_sandbox_id(id.native())) return std::nullopt;
   // While a sandbox is being made its name is taken before its directory has its final name.
-  const fs::path unfinished = home_.sandboxes() / (std::string(kUnfinished) + id.native());
-  if (!fs::exists(directory(id.native())) && !fs::exists(unfinished)) return std::nullopt;
+  if (!fs::exists(directory(id.native())) && !is_being_made(home_, id.native())) return std::nullopt;
   return id.native();
 }
 
@@ -138,20 +150,9 @@ std::string sweep_reason(const SandboxInfo& info, const Lease& lease) {
 std::vector<SweptSandbox> sweep_unfinished(const Home& home, bool dry_run) {
   std::vector<SweptSandbox> swept;
   for (const std::string& name : entries(home.sandboxes())) {
-    if (!name.starts_with(kUnfinished)) continue;
-    const fs::path directory = home.sandboxes() / name;
-    std::optional<Lease> lease;
-    try {
-      lease = Lease::read(directory);
-    } catch (const Error&) {
-      // Half written: as good as none.
-    }
-    struct stat status;
-    if (::stat(directory.c_str(), &status) != 0) continue;
-    const bool young = status.st_mtime > ::time(nullptr) - 60;
-    if (lease ? lease->creator.alive() : young) continue;
-    swept.push_back({name.substr(kUnfinished.size()), "the process that was making it is gone"});
-    if (!dry_run) remove_tree(directory);
+    if (!temp_file_is_stale(name)) continue;
+    swept.push_back({name.substr(name.rfind('-') + 1), "the process that was making it is gone"});
+    if (!dry_run) remove_tree(home.sandboxes() / name);
   }
   return swept;
 }
@@ -186,7 +187,7 @@ std::vector<SweptSandbox> sweep_sandboxes(const Home& home, const Runners& runne
   for (const std::string& name : entries(home.names())) {
     std::error_code error;
     const std::string id = fs::read_symlink(home.names() / name, error).native();
-    const bool dangling = !fs::exists(records.directory(id)) && !fs::exists(home.sandboxes() / (".tmp-" + id));
+    const bool dangling = !fs::exists(records.directory(id)) && !is_being_made(home, id);
     if (!dry_run && dangling) ::unlink((home.names() / name).c_str());
   }
   if (!dry_run && records.ids().empty())

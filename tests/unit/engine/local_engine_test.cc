@@ -1,5 +1,7 @@
 #include "core/engine/local_engine.h"
 
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 
 #include "core/base/error.h"
@@ -177,8 +179,8 @@ TEST_CASE_METHOD(Fixture, "the sweep removes what died and spares what lives or 
   const SandboxInfo stopped = engine->create(spec("stopped"));
   engine->stop("stopped", {});
   write_file_atomic(home.sandboxes() / orphan.id / "fake-state", "orphaned");
-  fs::create_directories(home.sandboxes() / ".tmp-never");
-  fs::last_write_time(home.sandboxes() / ".tmp-never", fs::file_time_type::clock::now() - std::chrono::hours(1));
+  // Of a maker that was killed before it wrote the lease: no process has started at tick 1 but those of the kernel.
+  fs::create_directories(home.sandboxes() / (".tmp-" + std::to_string(::getpid()) + "-1-" + random_id(22)));
 
   CHECK(sweep_sandboxes(home, runners, true).size() == 2);
   CHECK(engine->list({.all = true}).size() == 3);
