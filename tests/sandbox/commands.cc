@@ -131,7 +131,7 @@ TEST_CASE("the environment is merged and has its defaults", "[runner][exec]") {
   ContainerFixture host;
   SandboxSpec sandbox_spec;
   sandbox_spec.config.env = {"A=image", "B=image", "TZ=Europe/Berlin"};
-  sandbox_spec.config.workdir = "/work/dir with space";
+  sandbox_spec.config.workdir = "/srv/dir with space";
   sandbox_spec.config.user = "ann";
   sandbox_spec.hostname = "box";
   const auto sandbox = host.start(sandbox_spec);
@@ -139,7 +139,7 @@ TEST_CASE("the environment is merged and has its defaults", "[runner][exec]") {
   spec.env = {"B=own", "C=own"};
   CHECK(host.run(sandbox, spec).out ==
         "image own own Europe/Berlin C.UTF-8 /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
-        "box\nbox\n/work/dir with space\nann\nnone\n");
+        "box\nbox\n/srv/dir with space\nann\nnone\n");
 }
 
 TEST_CASE("a timeout kills the whole tree and gives the partial output", "[runner][exec]") {

@@ -42,7 +42,7 @@ struct Entry {
 struct Sandbox {
   Sandbox() : directory(fs::temp_directory_path()) {
     fs::create_directories(root() / "etc");
-    fs::create_directories(root() / "work");
+    fs::create_directories(root() / "area");
     write(root() / "etc/passwd", "inside");
     write(outside() / "passwd", "SECRET");
     fd = open_file(root(), O_PATH | O_DIRECTORY);
@@ -112,7 +112,7 @@ struct Sandbox {
 
   bool refuses(const std::vector<std::pair<std::string, Entry>>& entries, const std::string& with) const {
     try {
-      in("/work", entries);
+      in("/area", entries);
     } catch (const Error& error) {
       INFO(error.message());
       return error.message().find(with) != std::string::npos;
@@ -136,7 +136,7 @@ TEST_CASE("a file is copied out under its own name", "[runners][files]") {
 
 TEST_CASE("a tree is copied out with links, FIFOs, holes and odd names", "[runners][files]") {
   const Sandbox sandbox;
-  const fs::path work = sandbox.root() / "work";
+  const fs::path work = sandbox.root() / "area";
   Sandbox::write(work / "a", "one");
   fs::create_hard_link(work / "a", work / "b");
   fs::create_symlink("/nowhere", work / "link");
@@ -154,15 +154,15 @@ TEST_CASE("a tree is copied out with links, FIFOs, holes and odd names", "[runne
   std::strncpy(address.sun_path, (work / "socket").c_str(), sizeof address.sun_path - 1);
   REQUIRE(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
 
-  const auto found = sandbox.out("/work");
+  const auto found = sandbox.out("/area");
   CHECK(found.size() == 7);
-  CHECK(found.at("work/").type == AE_IFDIR);
-  CHECK(found.at("work/a").content == "one");
-  CHECK(found.at("work/b").link == "work/a");
-  CHECK(found.at("work/link").content == "/nowhere");
-  CHECK(found.at("work/fifo").type == AE_IFIFO);
-  CHECK(found.at("work/n\xff\n").content == "odd");
-  CHECK(found.at("work/sparse").size == 1 << 30);
+  CHECK(found.at("area/").type == AE_IFDIR);
+  CHECK(found.at("area/a").content == "one");
+  CHECK(found.at("area/b").link == "area/a");
+  CHECK(found.at("area/link").content == "/nowhere");
+  CHECK(found.at("area/fifo").type == AE_IFIFO);
+  CHECK(found.at("area/n\xff\n").content == "odd");
+  CHECK(found.at("area/sparse").size == 1 << 30);
 }
 
 TEST_CASE("a sparse file stays small on its way out and sparse on its way in", "[runners][files]") {
@@ -177,12 +177,12 @@ TEST_CASE("a sparse file stays small on its way out and sparse on its way in", "
   copy_out(sandbox.files(), "/etc/sparse", tar.get());
   CHECK(::lseek(tar.get(), 0, SEEK_END) < 1 << 20);
   ::lseek(tar.get(), 0, SEEK_SET);
-  copy_in(sandbox.files(), "/work", tar.get());
+  copy_in(sandbox.files(), "/area", tar.get());
   struct stat info {};
-  REQUIRE(::stat((sandbox.root() / "work/sparse").c_str(), &info) == 0);
+  REQUIRE(::stat((sandbox.root() / "area/sparse").c_str(), &info) == 0);
   CHECK(info.st_size == 128 << 20);
   CHECK(info.st_blocks * 512 < 1 << 20);
-  const std::string copied = read_file(sandbox.root() / "work/sparse", 1 << 30);
+  const std::string copied = read_file(sandbox.root() / "area/sparse", 1 << 30);
   CHECK(copied.substr(64 << 20, 6) == "middle");
   CHECK(copied.find_first_not_of('\0') == 64 << 20);
 }
@@ -204,10 +204,10 @@ TEST_CASE("links at the end of a path are copied as links, links on the way stay
 
 TEST_CASE("files are copied in with content, mode and time, and replace files but no directories", "[runners][files]") {
   const Sandbox sandbox;
-  Sandbox::write(sandbox.root() / "work/old", "old");
-  fs::create_symlink("/etc/passwd", sandbox.root() / "work/pointer");
-  fs::create_directories(sandbox.root() / "work/full/of");
-  sandbox.in("/work", {{"old", {.content = "new"}},
+  Sandbox::write(sandbox.root() / "area/old", "old");
+  fs::create_symlink("/etc/passwd", sandbox.root() / "area/pointer");
+  fs::create_directories(sandbox.root() / "area/full/of");
+  sandbox.in("/area", {{"old", {.content = "new"}},
                        {"pointer", {.content = "no link any more"}},
                        {"deep/er/file", {.content = "x", .mode = 0755}},
                        {"dir/", {.type = AE_IFDIR, .mode = 0500}},
@@ -215,7 +215,7 @@ TEST_CASE("files are copied in with content, mode and time, and replace files bu
                        {"hard", {.link = "old"}},
                        {"fifo", {.type = AE_IFIFO, .mode = 0600}},
                        {"link", {.type = AE_IFLNK, .content = "old"}}});
-  const fs::path work = sandbox.root() / "work";
+  const fs::path work = sandbox.root() / "area";
   CHECK(read_file(work / "old") == "new");
   CHECK(read_file(work / "pointer") == "no link any more");
   CHECK(read_file(sandbox.root() / "etc/passwd") == "inside");
@@ -237,13 +237,13 @@ TEST_CASE("files are copied in with content, mode and time, and replace files bu
 TEST_CASE("links that the sandbox has are followed within it", "[runners][files]") {
   const Sandbox sandbox;
   fs::create_directories(sandbox.root() / "usr/lib");
-  fs::create_symlink("/usr/lib", sandbox.root() / "work/lib");
-  fs::create_symlink(sandbox.outside(), sandbox.root() / "work/evil");
-  sandbox.in("/work", {{"lib/", {.type = AE_IFDIR, .mode = 0755}}, {"lib/x", {.content = "x"}}});
+  fs::create_symlink("/usr/lib", sandbox.root() / "area/lib");
+  fs::create_symlink(sandbox.outside(), sandbox.root() / "area/evil");
+  sandbox.in("/area", {{"lib/", {.type = AE_IFDIR, .mode = 0755}}, {"lib/x", {.content = "x"}}});
   CHECK(read_file(sandbox.root() / "usr/lib/x") == "x");
-  CHECK(fs::is_symlink(sandbox.root() / "work/lib"));
-  CHECK_THROWS_AS(sandbox.in("/work", {{"evil/passwd", {.content = "x"}}}), Error);
-  CHECK_THROWS_AS(sandbox.in("/work/evil", {{"passwd", {.content = "x"}}}), Error);
+  CHECK(fs::is_symlink(sandbox.root() / "area/lib"));
+  CHECK_THROWS_AS(sandbox.in("/area", {{"evil/passwd", {.content = "x"}}}), Error);
+  CHECK_THROWS_AS(sandbox.in("/area/evil", {{"passwd", {.content = "x"}}}), Error);
   CHECK(read_file(sandbox.outside() / "passwd") == "SECRET");
 }
 
@@ -266,21 +266,21 @@ TEST_CASE("entries that would lead elsewhere are refused by name", "[runners][fi
 
 TEST_CASE("a directory of the stream takes the place of a symlink of the stream", "[runners][files]") {
   const Sandbox sandbox;
-  sandbox.in("/work", {{"l", {.type = AE_IFLNK, .content = "/etc"}},
+  sandbox.in("/area", {{"l", {.type = AE_IFLNK, .content = "/etc"}},
                        {"l/", {.type = AE_IFDIR, .mode = 0755}},
                        {"l/passwd", {.content = "x"}}});
-  CHECK(read_file(sandbox.root() / "work/l/passwd") == "x");
+  CHECK(read_file(sandbox.root() / "area/l/passwd") == "x");
   CHECK(read_file(sandbox.root() / "etc/passwd") == "inside");
 }
 
 TEST_CASE("a tree too deep to be honest is refused, not followed", "[runners][files]") {
   const Sandbox sandbox;
-  UniqueFd at = open_file(sandbox.root() / "work", O_RDONLY | O_DIRECTORY);
+  UniqueFd at = open_file(sandbox.root() / "area", O_RDONLY | O_DIRECTORY);
   for (int i = 0; i < 2000; ++i) {
     REQUIRE(::mkdirat(at.get(), "d", 0755) == 0);
     at = UniqueFd(::openat(at.get(), "d", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   }
-  CHECK_THROWS_WITH(sandbox.out("/work/d"), Catch::Contains("cannot pack"));
+  CHECK_THROWS_WITH(sandbox.out("/area/d"), Catch::Contains("cannot pack"));
   CHECK(sandbox.out("/etc").size() == 2);
 }
 
@@ -289,19 +289,19 @@ TEST_CASE("bytes that are no tar stream, or a torn one, are refused", "[runners]
   const UniqueFd tar = memory_file();
   write_all(tar.get(), std::string(2000, 'x'));
   ::lseek(tar.get(), 0, SEEK_SET);
-  CHECK_THROWS_AS(copy_in(sandbox.files(), "/work", tar.get()), Error);
+  CHECK_THROWS_AS(copy_in(sandbox.files(), "/area", tar.get()), Error);
 
   const UniqueFd whole = memory_file();
   Sandbox::write(sandbox.root() / "etc/big", std::string(100'000, 'y'));
   copy_out(sandbox.files(), "/etc/big", whole.get());
   REQUIRE(::ftruncate(whole.get(), 50'000) == 0);
   ::lseek(whole.get(), 0, SEEK_SET);
-  CHECK_THROWS_AS(copy_in(sandbox.files(), "/work", whole.get()), Error);
+  CHECK_THROWS_AS(copy_in(sandbox.files(), "/area", whole.get()), Error);
 }
 
 TEST_CASE("copying survives someone inside who swaps directories for links all the time", "[runners][files]") {
   const Sandbox sandbox;
-  const fs::path work = sandbox.root() / "work";
+  const fs::path work = sandbox.root() / "area";
   fs::create_directories(work / "d");
   Sandbox::write(work / "d/passwd", "inside");
   fs::create_symlink(sandbox.outside(), work / "evil");
@@ -319,7 +319,7 @@ TEST_CASE("copying survives someone inside who swaps directories for links all t
   const auto stop = std::chrono::steady_clock::now() + std::chrono::milliseconds(1500);
   std::size_t done = 0, leaked = 0;
   while (std::chrono::steady_clock::now() < stop) {
-    for (const char* path : {"/work/d/passwd", "/work", "/work/d"}) {
+    for (const char* path : {"/area/d/passwd", "/area", "/area/d"}) {
       try {
         for (const auto& [name, entry] : sandbox.out(path)) leaked += entry.content == "SECRET";
         ++done;
@@ -327,7 +327,7 @@ TEST_CASE("copying survives someone inside who swaps directories for links all t
         // Refused because it led nowhere at that moment.
       }
     }
-    for (const char* target : {"/work/d", "/work"}) {
+    for (const char* target : {"/area/d", "/area"}) {
       try {
         sandbox.in(target, {{"d/new", {.content = "new"}}, {"new", {.content = "new"}}});
       } catch (const Error&) {
