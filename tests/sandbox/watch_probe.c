@@ -30,8 +30,8 @@ static int on_its_way(int pid) {
   return !strncmp(name, "dsec-", 5);
 }
 
-// The kernel opens a process to its own user before it gives it its new name: then this already is the sandbox's program,
-// and what could be read is the sandbox's own.
+// The kernel opens a process to its own user before it gives it its new name: then this already is the sandbox's
+// program, and what could be read is the sandbox's own.
 static int runs_own_program(int pid) {
   char path[64], program[256];
   snprintf(path, sizeof path, "/proc/%d/exe", pid);
