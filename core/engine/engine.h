@@ -70,7 +70,7 @@ class ExecStream {
   virtual void write_stdin(std::string_view bytes) = 0;
   virtual void close_stdin() = 0;
   virtual void resize(std::uint16_t rows, std::uint16_t columns) = 0;
-  /// To the command's process group.
+  /// To its process group, as from a terminal; SIGTERM, SIGUSR1 and SIGUSR2 to the command alone, as stop() does.
   virtual void signal(int signo) = 0;
 };
 

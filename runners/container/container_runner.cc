@@ -15,6 +15,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/mount.h"
+#include "core/model/hostname.h"
 #include "runners/container/channel.h"
 #include "runners/container/composed_tree.h"
 #include "runners/container/exec_stream.h"
@@ -46,8 +47,8 @@ Channel keeper_of(const fs::path& directory) {
 
 class ContainerRunner final : public engine::Runner {
  public:
-  explicit ContainerRunner(const engine::Home& home)
-      : place_(home.run()), sandboxes_(home.sandboxes()), host_id_(home.host_id()) {}
+  ContainerRunner(const engine::Home& home, fs::path dsec)
+      : place_(home.run()), sandboxes_(home.sandboxes()), dsec_(std::move(dsec)), host_id_(home.host_id()) {}
   ~ContainerRunner() override {
     if (cgroups_) cgroups_->remove_unused_parents();
   }
@@ -63,7 +64,7 @@ class ContainerRunner final : public engine::Runner {
       if (::stat(bind.source.c_str(), &info) != 0) throw system_error("bind " + quote(bind.source));
     }
     if (spec.binds.size() > 128) throw usage_error("at most 128 binds are possible");
-    if (spec.hostname.size() > 64) throw usage_error("a hostname has at most 64 bytes");
+    if (!spec.hostname.empty()) check_hostname(spec.hostname);
     std::string why;
     if (!cgroups().has_lifecycle(&why)) throw failure("sandboxes need a v2 control group: " + why);
     cgroups().check(spec.limits);
@@ -72,7 +73,7 @@ class ContainerRunner final : public engine::Runner {
 
   void start(engine::RunnerRequest request) override {
     try {
-      start_sandbox({place_, cgroups(), program()}, request);
+      start_sandbox({place_, cgroups(), program(), dsec_}, request);
     } catch (...) {
       const std::exception_ptr failed = std::current_exception();
       try {
@@ -224,7 +225,7 @@ class ContainerRunner final : public engine::Runner {
   }
 
   GuestPlace place_;
-  const fs::path sandboxes_;
+  const fs::path sandboxes_, dsec_;
   const std::string host_id_;
   std::mutex mutex_;
   std::optional<CgroupHost> cgroups_;
@@ -267,10 +268,11 @@ class TailFilter {
 };
 
 void ContainerRunner::logs(const fs::path& directory, const engine::LogOptions& options, const engine::LogSink& sink) {
+  const std::optional<SandboxRecord> record = read_record(directory);
+  const std::string main_exec_id = record ? record->main_exec_id : "";
   std::string exec_id = options.exec_id;
   if (exec_id.empty()) {
-    const std::optional<SandboxRecord> record = read_record(directory);
-    if (record) exec_id = record->main_exec_id;
+    exec_id = main_exec_id;
     if (exec_id.empty()) throw usage_error("the sandbox has no main command").hint("name one: dsec logs --exec ID");
   }
   if (exec_id.find_first_not_of("0123456789") != std::string::npos)
@@ -278,19 +280,24 @@ void ContainerRunner::logs(const fs::path& directory, const engine::LogOptions& 
   TailFilter filter(options.tail, sink);
   const std::vector<engine::ExecInfo> all = commands(directory);
   const auto info = std::find_if(all.begin(), all.end(), [&](const auto& other) { return other.exec_id == exec_id; });
-  if (info == all.end()) throw usage_error("there is no command " + quote(exec_id));
-  const std::uint64_t dropped[2] = {info->result ? info->result->stdout_dropped : 0,
-                                    info->result ? info->result->stderr_dropped : 0};
+  const bool listed = info != all.end();
+  // A keeper that was killed tells nothing of what ran under it, but what that wrote is there.
+  std::vector<SpoolPart> parts;
+  if (!listed) parts = open_spool(directory, exec_id);
+  if (!listed && parts.empty() && exec_id != main_exec_id) throw usage_error("there is no command " + quote(exec_id));
+  const std::optional<ExecResult> result = listed ? info->result : std::nullopt;
+  const std::uint64_t dropped[2] = {result ? result->stdout_dropped : 0, result ? result->stderr_dropped : 0};
   const engine::LogSink filtered = [&](ExecEvent::Kind kind, auto time, std::string_view data) {
     filter.add(kind, time, data);
   };
   std::optional<Channel> channel;
-  if (options.follow && info->running) channel = Channel::connect(directory);
+  if (options.follow && listed && info->running) channel = Channel::connect(directory);
   if (channel) {
     follow_exec(std::move(*channel), exec_id, filtered, [&] { filter.flush(); });
     return;
   }
-  read_spool(open_spool(directory, exec_id), dropped, [&](unsigned stream, auto time, std::string_view data) {
+  if (listed) parts = open_spool(directory, exec_id);
+  read_spool(parts, dropped, [&](unsigned stream, auto time, std::string_view data) {
     filtered(stream ? ExecEvent::Kind::Stderr : ExecEvent::Kind::Stdout, time, data);
   });
   filter.flush();
@@ -298,8 +305,8 @@ void ContainerRunner::logs(const fs::path& directory, const engine::LogOptions& 
 
 }  // namespace
 
-std::unique_ptr<engine::Runner> make_container_runner(const engine::Home& home) {
-  return std::make_unique<ContainerRunner>(home);
+std::unique_ptr<engine::Runner> make_container_runner(const engine::Home& home, const fs::path& dsec) {
+  return std::make_unique<ContainerRunner>(home, dsec);
 }
 
 }  // namespace dsec::runners

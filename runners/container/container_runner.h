@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <memory>
 
 #include "core/engine/home.h"
@@ -9,6 +10,8 @@ namespace dsec::runners {
 
 /// Sandboxes as processes of this kernel in namespaces of their own, each with a keeper; man/dsec-keeper.7.md tells how
 /// the parts hold together. Needs root. All calls may be made from several threads.
-std::unique_ptr<engine::Runner> make_container_runner(const engine::Home& home);
+/// `dsec` is the program whose `rm` a keeper executes at the end of a detached sandbox that is not to stay; empty: gc
+/// removes it.
+std::unique_ptr<engine::Runner> make_container_runner(const engine::Home& home, const std::filesystem::path& dsec = {});
 
 }  // namespace dsec::runners

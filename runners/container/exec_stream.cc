@@ -119,7 +119,7 @@ std::unique_ptr<engine::ExecStream> start_exec(const std::filesystem::path& dire
   if (spec.detach) flags |= wire::kExecDetach;
   FrameText text;
   text.u32(flags).u16(spec.rows).u16(spec.columns);
-  text.u64(spec.timeout ? static_cast<std::uint64_t>(std::max<std::int64_t>(spec.timeout->count(), 1)) : 0);
+  text.u64(static_cast<std::uint64_t>(std::max<std::int64_t>(spec.timeout ? spec.timeout->count() : 0, 0)));
   text.u64(spec.output_limit.value_or(0));
   text.str(spec.user).str(spec.workdir);
   text.strs(spec.argv).strs(spec.env);

@@ -201,7 +201,7 @@ class Starter {
     DescriptorList descriptors;
     FrameText text;
     const auto milliseconds = [](const auto& duration) {
-      return duration ? static_cast<std::uint64_t>(std::max<std::int64_t>(duration->count(), 1)) : 0;
+      return static_cast<std::uint64_t>(std::max<std::int64_t>(duration ? duration->count() : 0, 0));
     };
     std::uint32_t flags = 0;
     if (spec_.network == NetworkMode::Host) flags |= wire::kStartHostNetwork;
@@ -227,6 +227,13 @@ class Starter {
     for (const ResourceLimit& limit : kResourceLimits)
       text.u32(static_cast<std::uint32_t>(limit.resource)).u64(limit.soft).u64(limit.hard);
     text.str(kOomScoreAdj);
+    std::vector<std::string> remover, remover_env;
+    if (spec_.remove_at_end && !parts_.dsec.empty()) {
+      remover = {parts_.dsec.native(), "rm", request_.id};
+      remover_env = {"DSEC_HOME=" + directory_.parent_path().parent_path().native(),
+                     "PATH=/usr/sbin:/usr/bin:/sbin:/bin"};
+    }
+    text.strs(remover).strs(remover_env);
 
     Channel channel = [&] {
       // Outside every sandbox, and not where dsec was called, which may end with its caller.

@@ -11,6 +11,7 @@ struct StartParts {
   GuestPlace& place;
   const CgroupHost& cgroups;
   int program;  ///< load_guest_program
+  const std::filesystem::path& dsec;
 };
 
 /// Makes a sandbox and returns when its PID 1 runs. Throws Error; then the caller reclaims what was made.

@@ -1,4 +1,5 @@
 #include <asm/ioctls.h>
+#include <asm/signal.h>
 #include <asm/termios.h>
 #include <linux/eventpoll.h>
 #include <linux/net.h>
@@ -102,11 +103,20 @@ void resize(Command& command, uint16_t rows, uint16_t columns) {
   sys(__NR_ioctl, command.output.fd, TIOCSWINSZ, &size);
 }
 
+}  // namespace
+
+int signal_target(const Command& command, uint32_t number) {
+  const bool to_itself = number == SIGTERM || number == SIGUSR1 || number == SIGUSR2;
+  return to_itself ? command.pid : -command.pid;
+}
+
+namespace {
+
 void signal(Command& command, uint32_t number) {
   if (!command.running) return;
   // The group exists once the command has left our own session, which its exec implies.
   if (command.entry && number > 0) command.early_signals |= uint64_t{1} << (number - 1);
-  if (!command.entry && command.pid) sys(__NR_kill, -command.pid, number);
+  if (!command.entry && command.pid) sys(__NR_kill, signal_target(command, number), number);
 }
 
 void stop(Client& client, uint64_t grace_ms) {

@@ -242,6 +242,7 @@ void report(Command& command) {
   command.reported = true;
   for (Client* client = keeper.clients; client; client = client->next) {
     if (client->command != &command) continue;
+    if (command.main && client->started && !command.detached) keeper.attended = true;
     send_result(*client, command);
     client->command = nullptr;
   }
@@ -348,6 +349,7 @@ void start_command(Client& client, Buffer frame) {
   write_number(command->id, command->number);
   command->tty = flags & wire::kExecTty;
   command->main = flags & wire::kExecMain;
+  command->detached = flags & wire::kExecDetach;
   command->has_stdin = command->tty || flags & wire::kExecStdin;
   command->spool.begin(keeper.spool_directory, command->id, output_limit ? output_limit : keeper.config.output_limit);
   command->start_us = monotonic_us();
@@ -359,6 +361,7 @@ void start_command(Client& client, Buffer frame) {
   keeper.commands = command;
   client.command = command;
   client.owns_input = command->has_stdin;
+  client.started = true;
 
   Entry* const entry = take_entry();
   command->entry = entry;
@@ -508,7 +511,8 @@ bool reap(int pid, int status) {
         end_command(*command);
       } else {
         for (int signal = 1; signal <= 64; ++signal)
-          if (command->early_signals >> (signal - 1) & 1) sys(__NR_kill, -command->pid, signal);
+          if (command->early_signals >> (signal - 1) & 1)
+            sys(__NR_kill, signal_target(*command, static_cast<uint32_t>(signal)), signal);
       }
       put_back(entry);
       return true;

@@ -103,6 +103,7 @@ bool Config::read(wire::Reader& reader, const int* fds, unsigned descriptor_coun
     resources[i].hard = reader.u64();
   }
   oom_score = reader.str();
+  if (!remover.read(reader) || !remover_env.read(reader)) return false;
   return reader.ok() && from.valid && reader.left() == 0 &&
          (user_namespace_fd >= 0) == ((flags & wire::kStartUserNamespace) != 0);
 }

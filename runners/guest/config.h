@@ -60,6 +60,7 @@ struct Config {
   uint32_t resource_count;
   ResourceLimit resources[kMaxResourceLimits];
   Text oom_score;
+  Strings remover, remover_env;  ///< the program, with its arguments, that removes the sandbox; none: the caller does
 
   /// The host id of an id inside; ids beyond the map become the overflow id, which can own nothing here.
   uint32_t outside(uint32_t inside) const { return inside < id_count ? first_id + inside : 65534; }

@@ -87,6 +87,11 @@ bool read_environment(Failure& failure) {
   } lock = {F_RDLCK, 0, 0, 1, 0};
   long done = sys(__NR_fcntl, keeper.directory, F_SETLK, &lock);
   if (done < 0) return failure.set("lock", keeper.config.directory.data, done), false;
+  if (keeper.config.remover.count) {
+    const long origin = open_at(0, "/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+    if (origin < 0) return failure.set("open", "/proc/self/ns/mnt", origin), false;
+    keeper.origin_namespace = static_cast<int>(origin);
+  }
   done = sys(__NR_setns, keeper.config.namespace_fd, CLONE_NEWNS);
   if (done < 0) return failure.set("join the mount namespace for keepers", "", done), false;
   close_fd(keeper.config.namespace_fd);
@@ -280,6 +285,7 @@ void finish() {
   write_state();
   sys(__NR_unlinkat, keeper.directory, wire::kSocketName, 0);
   say_farewell();
+  if (keeper.config.remover.count && keeper.main_record.size && !keeper.attended) become_remover();
 }
 
 }  // namespace

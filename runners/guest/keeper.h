@@ -38,6 +38,7 @@ struct Command {
   uint64_t early_signals;
   int pid, cgroup;
   bool tty, main, has_stdin, input_ends, running, reported, timed_out;
+  bool detached;  ///< whoever started it does not wait for its end
   bool emptying;  ///< it has ended by its timeout; its result waits until nothing of its tree is left
   uint64_t start_us, deadline_us, give_up_us;  ///< monotonic; 0: none
   uint64_t oom_kills;                          ///< of the sandbox when it began
@@ -53,12 +54,13 @@ struct Client {
   Buffer in, out;
   Command* command;  ///< whose output it gets
   bool owns_input;   ///< it started the command, so its end is the end of the input
+  bool started;      ///< it started the command
   bool waits_for_end, dead;
 };
 
 struct Keeper {
   Config config;
-  int epoll, directory, spool_directory, commands_log, init_pid, init_pidfd, self_pid;
+  int epoll, directory, spool_directory, commands_log, origin_namespace, init_pid, init_pidfd, self_pid;
   uint64_t start_ticks;
   Source listener, signals;
   Command* commands;
@@ -70,6 +72,7 @@ struct Keeper {
   uint64_t started_wall_us, ended_wall_us;
   uint64_t end_us, idle_since_us, stop_us;  ///< monotonic; 0: none
   bool ending, init_ended;
+  bool attended;       ///< who started the main command was there at its end, and removes the sandbox if it is to go
   const char* state;   ///< as state.json has it
   const char* reason;  ///< why it ends
   Failure failure;
@@ -89,6 +92,9 @@ void start_command(Client& client, Buffer frame);
 void feed(Command& command, const char* data, size_t size);
 void end_input(Command& command);
 void kill_command(Command& command);
+/// What kill(2) is given so that a signal of this number reaches whom it is for: the command itself when it is one that
+/// programs give a meaning of their own, else its whole process group, as a terminal would.
+int signal_target(const Command& command, uint32_t number);
 void on_output(Command& command, unsigned stream);
 void on_input_room(Command& command);
 /// A child has ended: a helper, or the command itself.
@@ -110,6 +116,10 @@ void send_failure(Client& client, const Failure& failure);
 void send_result(Client& client, const Command& command);
 bool has_backlog(const Command& command);
 void sweep_clients();
+
+// remover.cc
+/// Executes what removes the sandbox in place of the keeper; returns only when that is not possible.
+void become_remover();
 
 // state.cc
 void write_state();

@@ -203,15 +203,25 @@ TEST_CASE("programs inside can make terminals of their own", "[runner][tty]") {
   CHECK(host.run(sandbox, "exec 3<>/dev/ptmx; ls /dev/pts").out == "0\nptmx\n");
 }
 
-TEST_CASE("a signal reaches the command's group", "[runner][exec]") {
+TEST_CASE("a terminal's signals reach the command's group, those with a meaning of their own the command alone",
+          "[runner][exec]") {
   ContainerFixture host;
   const auto sandbox = host.start();
-  auto stream = host.runner().exec(sandbox, shell("trap 'echo caught; exit 3' USR1; echo ready; sleep 100 & wait"));
-  REQUIRE(stream->next(10s)->data == "ready\n");
-  stream->signal(SIGUSR1);
-  const auto outcome = ContainerFixture::finish(*stream);
-  CHECK(outcome.out == "caught\n");
-  CHECK(outcome.result.exit_code == 3);
+  const auto send = [&](const std::string& name, int number) {
+    // A child that the signal reaches says so before the command does.
+    auto stream = host.runner().exec(sandbox, shell("trap 'sleep 0.3; echo itself; kill -KILL $!; exit 3' " + name +
+                                                    "; sh -c 'trap \"echo child; exit\" " + name +
+                                                    "; echo ready; while sleep 0.05; do :; done' & wait"));
+    REQUIRE(stream->next(10s)->data == "ready\n");
+    stream->signal(number);
+    const auto outcome = ContainerFixture::finish(*stream);
+    CHECK(outcome.result.exit_code == 3);
+    return outcome.out;
+  };
+  CHECK(send("HUP", SIGHUP) == "child\nitself\n");
+  CHECK(send("TERM", SIGTERM) == "itself\n");
+  CHECK(send("USR1", SIGUSR1) == "itself\n");
+  CHECK(send("USR2", SIGUSR2) == "itself\n");
 }
 
 TEST_CASE("a signal that comes before the command runs is not lost", "[runner][exec]") {

@@ -162,8 +162,10 @@ TEST_CASE("requests that make no sense are refused before anything is made", "[r
   spec.binds = {{"/tmp", "/", false}};
   CHECK_THROWS(host.runner().check(spec));
   spec = {};
-  spec.hostname = std::string(65, 'a');
-  CHECK_THROWS(host.runner().check(spec));
+  for (const std::string& name : {std::string(65, 'a'), std::string("a b"), std::string("a\nb"), std::string("-a")}) {
+    spec.hostname = name;
+    CHECK_THROWS_WITH(host.runner().check(spec), Contains("is no valid host name"));
+  }
   const auto sandbox = host.start();
   CHECK_THROWS_WITH(host.runner().exec(sandbox, command({})), Contains("no command is given"));
   ExecSpec huge = command({"true"});

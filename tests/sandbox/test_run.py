@@ -62,6 +62,35 @@ def test_a_foreground_sandbox_is_gone_at_the_end_and_kept_on_request(dsec, box):
     assert dsec.ok("logs", "kept") == "hello\n"
 
 
+def is_gone(dsec) -> bool:
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        if dsec.ok("ps", "-aq") == "":
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_a_detached_sandbox_that_is_to_go_is_removed_by_its_keeper(dsec, box):
+    dsec.ok("run", "-d", "--rm", "--name", "brief", box, "--", "true")
+    assert is_gone(dsec) and not list((dsec.home / "sandboxes").glob("[a-z]*"))
+    dsec.ok("run", "-d", "--rm", "--name", "brief", box, *sh("sleep 0.5; exit 6"))
+    assert dsec.run("wait", "brief").code == 6
+    assert is_gone(dsec)
+    dsec.ok("run", "-d", "--rm", "--disk", "20m", "--name", "brief", box, "--", "sleep", "100")
+    dsec.ok("stop", "-t", "0", "brief")
+    assert is_gone(dsec)
+
+
+def test_a_foreground_sandbox_goes_at_its_end_though_dsec_was_killed(dsec, box):
+    process = dsec.popen("run", box, *sh("echo ready; sleep 0.5"))
+    assert process.stdout.readline() == b"ready\n"
+    process.kill()
+    process.communicate()
+    assert dsec.ok("ps", "-q") != ""
+    assert is_gone(dsec)
+
+
 def test_a_timeout_gives_124_and_the_partial_output_and_takes_the_whole_tree(dsec, box):
     began = time.monotonic()
     result = dsec.run("run", "--timeout", "1s", "--status-file", "status", box,
@@ -71,6 +100,15 @@ def test_a_timeout_gives_124_and_the_partial_output_and_takes_the_whole_tree(dse
     assert "wrong\n" in result.err
     assert time.monotonic() - began < 30
     assert json.loads((dsec.cwd / "status").read_text())["by"] == "timeout"
+
+
+def test_a_time_of_0_means_no_limit(dsec, box):
+    assert dsec.ok("run", "--timeout", "0", "--lifetime", "0", "--idle", "0s", box, *sh("sleep 0.2; echo end")) == "end\n"
+
+
+def test_a_host_name_that_is_none_is_refused_with_the_rule(dsec, box):
+    told = dsec.fails(125, "run", "--hostname", "a b", box, "--", "true")
+    assert "'a b' is no valid host name" in told and "letters, digits" in told
 
 
 def test_the_status_file_tells_a_commands_125_from_dsecs(dsec, box):

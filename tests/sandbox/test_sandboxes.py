@@ -1,16 +1,22 @@
 """A detached sandbox: what looks at it, enters it and ends it."""
 
+import os
+import signal
 import time
 
 import pytest
 import rootfs
 
 
-def wait_for_output(dsec, text: str, *args) -> None:
+def wait_until(condition) -> None:
     end = time.monotonic() + 20
-    while text not in dsec.ok("logs", *args):
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+def wait_for_output(dsec, text: str, *args) -> None:
+    wait_until(lambda: text in dsec.ok("logs", *args))
 
 
 @pytest.fixture
@@ -69,6 +75,17 @@ def test_logs_keep_the_streams_apart_and_follow_to_the_end(dsec, web):
     dsec.ok("stop", "web")
     assert follower.wait(30) == 0
     assert {line["stream"] for line in dsec.json("logs", "web")} == {"stdout", "stderr"}
+
+
+def test_the_logs_of_an_orphan_are_what_was_written(dsec, web):
+    exec_id = dsec.ok("exec", "-d", "web", "--", "sh", "-c", "echo other; sleep 1000").strip()
+    wait_for_output(dsec, "other", "web", "--exec", exec_id)
+    os.kill(dsec.json("inspect", "web")[0]["keeper_pid"], signal.SIGKILL)
+    wait_until(lambda: dsec.json("inspect", "web")[0]["state"] == "orphaned")
+    result = dsec.run("logs", "web")
+    assert (result.code, result.out, result.err) == (0, "started\n", "trouble\n")
+    assert dsec.ok("logs", "-f", "--exec", exec_id, "web") == "other\n"
+    assert "no command '77'" in dsec.fails(2, "logs", "--exec", "77", "web")
 
 
 def test_the_tail_of_the_logs_is_the_last_lines(dsec):
