@@ -15,7 +15,6 @@ std::vector<engine::StoredLayer> find_or_pull(Invocation& call, std::span<const 
     for (const RegistryEntry& entry : config.registries) addresses.push_back(registry::RegistryAddress::of(entry));
   std::vector<engine::StoredLayer> layers =
       registry::ensure_local(call.wiring().store(), refs, addresses, call.progress());
-  call.end_progress();
   return layers;
 }
 

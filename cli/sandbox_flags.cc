@@ -37,8 +37,8 @@ void declare(Command& command, SandboxFlags& flags) {
   command.number("--pids,--pids-limit", flags.pids, "Limit of processes and threads");
   command.size("--disk", flags.disk, "Limit of the writable layer");
   command.size("--output-limit", flags.output_limit, "Bytes kept of each stream of a command (default: 64MiB)");
-  command.duration("--lifetime", flags.lifetime, "End so long after creation");
-  command.duration("--idle", flags.idle, "End when no command ran for so long");
+  command.duration("--lifetime", flags.lifetime, "End so long after creation; 0: never");
+  command.duration("--idle", flags.idle, "End when no command ran for so long; 0: never");
   command.choice("--network", flags.network, {"none", "host"}, "Network of the sandbox (default: none)");
   command.choice("--userns", flags.userns, {"auto", "host"},
                  "User namespace; host: root inside is root outside (default: auto)");
@@ -176,18 +176,29 @@ void put_flags(const SandboxFlags& flags, engine::SandboxRequest& request) {
 }  // namespace
 
 SandboxSpec compose(Invocation& call, const SandboxFlags& flags) {
+  const bool environment = names_environment(flags);
   engine::SandboxRequest request =
-      names_environment(flags) ? request_of_environment(flags.what.front(), flags.file, parse_labels(flags.args))
-                               : request_of_layers(flags);
+      environment ? request_of_environment(flags.what.front(), flags.file, parse_labels(flags.args))
+                  : request_of_layers(flags);
   put_flags(flags, request);
-  return engine::compose_spec(find_or_pull(call, request.layers, flags.registries), request);
+  std::vector<engine::StoredLayer> layers;
+  try {
+    layers = find_or_pull(call, request.layers, flags.registries);
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::Usage && environment)
+      refuse_dangling_references(call, flags.what.front(), flags.file, parse_labels(flags.args));
+    throw;
+  }
+  call.end_progress();
+  return engine::compose_spec(layers, request);
 }
 
 void declare(Command& command, ExecFlags& flags) {
   command.flag("-i,--interactive", flags.interactive, "Give it our standard input (default: on a terminal)");
   command.flag("-t,--tty", flags.tty, "Give it a TTY; --tty=false: none (default: on a terminal)");
   command.flag("-d,--detach", flags.detach, "Do not wait for its end");
-  command.duration("--timeout", flags.timeout, "End it and all its processes after so long, with exit code 124");
+  command.duration("--timeout", flags.timeout,
+                   "End it and all its processes after so long, with exit code 124; 0: never");
 }
 
 void apply(const ExecFlags& flags, bool json, ExecSpec& spec) {

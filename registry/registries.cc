@@ -92,9 +92,34 @@ std::vector<RegistryTag> registry_tags(const RegistryAddress& address, const std
   return tags;
 }
 
+namespace {
+
+struct Missing {
+  LayerRef ref;
+  Error error;
+};
+
+// One error of all, with the hints of each.
+Error all_missing(std::span<const Missing> missing, std::span<const RegistryAddress> registries) {
+  Error error = missing.back().error;
+  std::string names = missing.back().ref.str();
+  for (std::size_t i = missing.size() - 1; i-- > 0;) {
+    error.context(missing[i].error.message());
+    for (const std::string& hint : missing[i].error.hints()) error.hint(hint);
+    names = missing[i].ref.str() + ", " + names;
+  }
+  std::string asked;
+  for (const RegistryAddress& address : registries) asked += (asked.empty() ? "" : ", ") + address.shown();
+  if (!asked.empty()) error.context("neither this host nor registry " + asked + " has " + names);
+  return error;
+}
+
+}  // namespace
+
 std::vector<engine::StoredLayer> ensure_local(LocalStore& store, std::span<const LayerRef> refs,
                                               std::span<const RegistryAddress> registries, Progress& progress) {
   std::vector<engine::StoredLayer> layers;
+  std::vector<Missing> missing;
   for (const LayerRef& ref : refs) {
     auto found = store.find(ref);
     for (std::size_t i = 0; !found && i < registries.size(); ++i) {
@@ -112,15 +137,14 @@ std::vector<engine::StoredLayer> ensure_local(LocalStore& store, std::span<const
       layers.push_back(std::move(*found));
       continue;
     }
-    std::string asked;
-    for (const RegistryAddress& address : registries) asked += (asked.empty() ? "" : ", ") + address.shown();
     try {
       layers.push_back(store.get(ref));
-    } catch (Error& error) {
-      if (!asked.empty()) error.context("layer " + quote(ref.str()) + " is not in registry " + asked + " either");
-      throw;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::Usage) throw;
+      missing.push_back({ref, error});
     }
   }
+  if (!missing.empty()) throw all_missing(missing, registries);
   return layers;
 }
 

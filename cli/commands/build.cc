@@ -6,6 +6,7 @@
 #include "cli/attend.h"
 #include "cli/command.h"
 #include "cli/commands.h"
+#include "cli/fetch.h"
 #include "cli/invocation.h"
 #include "cli/project_flags.h"
 #include "cli/sandbox_flags.h"
@@ -15,13 +16,14 @@
 #include "core/base/units.h"
 #include "layers/build/builder.h"
 #include "layers/build/environments.h"
+#include "layers/build/references.h"
 
 namespace dsec::cli {
 namespace {
 
 struct Options {
   ProjectFlags project;
-  std::vector<std::string> targets;
+  std::vector<std::string> targets, registries;
   std::optional<std::uint64_t> jobs;
   bool no_cache = false, offline = false, locked = false, shell = false;
 };
@@ -69,6 +71,16 @@ void tell(Output& out, const std::vector<layers::BuildOutcome>& outcomes) {
   if (!out.json()) out.table(table);
 }
 
+// What cannot be had is told with its place in the file by the build.
+void pull_for_build(Invocation& call, const LayerRef& ref, std::span<const std::string> registries) {
+  try {
+    find_or_pull(call, {&ref, 1}, registries);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Usage) throw;
+    if (error.chain().size() > 1) call.progress().warn(error.chain().front());
+  }
+}
+
 void run(const Options& options, Invocation& call) {
   const layers::Project project = load(options.project);
   Wiring& wiring = call.wiring();
@@ -77,7 +89,12 @@ void run(const Options& options, Invocation& call) {
                     {.store = wiring.layer_store(),
                      .engine = [&wiring]() -> engine::LocalEngine& { return wiring.engine(); },
                      .cache = wiring.home().cache() / "build",
-                     .progress = call.progress()});
+                     .progress = call.progress(),
+                     .pull = [&](const LayerRef& ref) { pull_for_build(call, ref, options.registries); }});
+  // Nothing that was built needs them, but who runs the environment will.
+  for (const layers::Problem& problem : layers::dangling_references(
+           project, wiring.layer_store(), [&](const auto& other) { return project.environment(other.by) != nullptr; }))
+    call.progress().warn(to_string(project.file, problem));
   for (const std::string& text : layers::built_on_drift(project, wiring.layer_store())) call.progress().warn(text);
   call.end_progress();
   tell(call.out(), outcomes);
@@ -90,6 +107,8 @@ void add_build(Command& root) {
   Command& verb = root.verb("build", "Build the layers of dsec.yaml, and pin them in dsec.lock");
   verb.positionals("TARGET", options->targets, "Layers or environments (default: everything)", 0);
   declare(verb, options->project);
+  verb.options("--registry", "NAME|URL", options->registries,
+               "Pull layers that are not here from there (default: the configured ones)");
   verb.flag("--no-cache", options->no_cache, "Make every step and layer again");
   verb.flag("--offline", options->offline, "Refuse sources and steps that need a network");
   verb.flag("--locked", options->locked, "Refuse a result that dsec.lock does not pin, and leave dsec.lock alone");

@@ -12,6 +12,7 @@
 #include "layers/build/environments.h"
 #include "layers/build/merge_source.h"
 #include "layers/build/recipe_inputs.h"
+#include "layers/build/references.h"
 #include "layers/build/run_step.h"
 #include "layers/build/schedule.h"
 #include "layers/build/stack_lookup.h"
@@ -140,12 +141,23 @@ class LayerBuild {
     const LayerRecipe* made_here = project_.layer(*recipe_.on);
     std::optional<LayerRef> next = made_here ? LayerRef::parse(made_here->ref()) : *recipe_.on;
     while (next) {
+      provide(*next);
       stack.push_back(ports_.store.get(*next));
       const std::optional<Digest>& built_on = stack.back().manifest.provenance.built_on;
       next = built_on ? std::optional(LayerRef::of(*built_on)) : std::nullopt;
     }
     std::reverse(stack.begin(), stack.end());
     return stack;
+  }
+
+  /// What the file does not make itself comes from the store, or else from a registry. All that is missing is told, not
+  /// what this layer needs alone.
+  void provide(const LayerRef& ref) const {
+    if (ports_.store.find(ref)) return;
+    if (ports_.pull && !options_.offline) ports_.pull(ref);
+    if (!ports_.store.find(ref))
+      refuse_dangling_references(project_, ports_.store,
+                                 [&](const LayerReference& other) { return !project_.environment(other.by); });
   }
 
   BuildOutcome from_steps(Inputs& inputs) {
@@ -299,13 +311,17 @@ std::vector<BuildOutcome> build(const Project& project, const BuildOptions& opti
       if (&project.layers[wanted[j]] == below) after[i].push_back(j);
   }
   // Layers that build at the same time may all need the engine, which is made when it is first asked for.
-  std::mutex engine_mutex;
+  std::mutex engine_mutex, pull_mutex;
   const BuildPorts shared{ports.store,
                           [&]() -> engine::LocalEngine& {
                             const std::lock_guard guard(engine_mutex);
                             return ports.engine();
                           },
-                          ports.cache, ports.progress};
+                          ports.cache, ports.progress,
+                          [&](const LayerRef& ref) {
+                            const std::lock_guard guard(pull_mutex);
+                            if (ports.pull) ports.pull(ref);
+                          }};
   std::vector<std::optional<BuildOutcome>> outcomes(wanted.size());
   run_in_order(wanted.size(), after, options.jobs, [&](std::size_t i) {
     outcomes[i] = LayerBuild(project, project.layers[wanted[i]], options, shared, lock).run();

@@ -40,6 +40,8 @@ struct BuildPorts {
   std::function<engine::LocalEngine&()> engine;
   std::filesystem::path cache;  ///< cache/build of the home
   Progress& progress;
+  /// Brings a layer that is made elsewhere into the store, from wherever it can; empty: it has to be there.
+  std::function<void(const LayerRef& ref)> pull = {};
 };
 
 /// Makes what `options.targets` name, and what that stands on, in the order of their dependencies; layers that do not

@@ -9,6 +9,7 @@
 #include "core/base/files.h"
 #include "core/base/version.h"
 #include "layers/build/recipe_inputs.h"
+#include "layers/build/references.h"
 #include "layers/compose/conflicts.h"
 
 namespace dsec::layers {
@@ -31,11 +32,17 @@ LayerRef actual_ref(const Project& project, const LayerRef& ref) {
   return recipe ? LayerRef::parse(recipe->ref()) : ref;
 }
 
-[[noreturn]] void throw_missing(const std::vector<std::string>& missing) {
-  Error error = usage_error(missing.back() + " is not in the store");
-  for (auto ref = missing.rbegin() + 1; ref != missing.rend(); ++ref) error.context(*ref + " is not in the store");
+// Layers that are made here and not built are told by name, all others by their places in the file.
+[[noreturn]] void throw_missing(const Project& project, LayerStore& store, std::vector<std::string> missing,
+                                const WhichReferences& which = {}) {
+  for (const Problem& problem : dangling_references(project, store, which))
+    missing.push_back(to_string(project.file, problem));
+  Error error = usage_error(missing.back());
+  for (auto text = missing.rbegin() + 1; text != missing.rend(); ++text) error.context(*text);
   throw std::move(error).hint("dsec build, or dsec pull for layers that are made elsewhere");
 }
+
+}  // namespace
 
 const EnvironmentSpec& environment_of(const Project& project, std::string_view name) {
   if (const EnvironmentSpec* spec = project.environment(name)) return *spec;
@@ -46,12 +53,14 @@ const EnvironmentSpec& environment_of(const Project& project, std::string_view n
   throw std::move(error).hint("dsec env ls lists them");
 }
 
-}  // namespace
+fs::path lock_path(const Project& project) {
+  return project.directory / project.file.filename().replace_extension(".lock");
+}
 
-fs::path lock_path(const Project& project) { return project.directory / "dsec.lock"; }
+std::optional<Lock> read_lock(const Project& project) { return read_lock(project.directory / project.file.filename()); }
 
-std::optional<Lock> read_lock(const Project& project) {
-  const fs::path path = lock_path(project);
+std::optional<Lock> read_lock(const fs::path& project_file) {
+  const fs::path path = fs::path(project_file).replace_extension(".lock");
   if (!fs::exists(path)) return std::nullopt;
   return Lock::parse(read_file(path, kLargestLock), path.native());
 }
@@ -66,27 +75,29 @@ class Pinning {
   std::optional<StoredLayer> find(const LayerRef& ref) {
     const LayerRef actual = actual_ref(project_, ref);
     std::optional<StoredLayer> layer = store_.find(actual);
-    if (!layer) missing_.insert(actual.str() + " is not in the store");
     const LayerRecipe* recipe = project_.layer(ref);
+    if (!layer) {
+      whole_ = false;
+      if (recipe) missing_.insert(actual.str() + " is not in the store");
+    }
     const auto built_from = layer ? layer->labels.find(kRecipeLabel) : std::map<std::string, std::string>::iterator{};
     if (layer && recipe && built_from != layer->labels.end() && built_from->second != recipe->digest().str()) {
       missing_.insert(actual.str() + " was built from another entry of dsec.yaml");
       layer.reset();
+      whole_ = false;
     }
     return layer;
   }
 
   void refuse_missing() const {
-    if (missing_.empty()) return;
-    Error error = usage_error(*missing_.rbegin());
-    for (auto text = std::next(missing_.rbegin()); text != missing_.rend(); ++text) error.context(*text);
-    throw std::move(error).hint("dsec build, or dsec pull for layers that are made elsewhere");
+    if (!whole_) throw_missing(project_, store_, {missing_.begin(), missing_.end()});
   }
 
  private:
   const Project& project_;
   LayerStore& store_;
   std::set<std::string> missing_;
+  bool whole_ = true;
 };
 
 template <typename Entries>
@@ -140,26 +151,40 @@ void write_lock(const Project& project, const Lock& lock, LayerStore& store) {
   store.register_lock(path, layers);
 }
 
+std::vector<LayerRef> layers_of(const Project& project, const std::optional<Lock>& lock, const EnvironmentSpec& spec) {
+  std::vector<LayerRef> refs = spec.layers();
+  if (lock) {
+    if (const auto pinned = lock->environments.find(spec.name); pinned != lock->environments.end()) {
+      if (pinned->second.size() != refs.size())
+        throw usage_error("environment " + quote(spec.name) + " has " + std::to_string(refs.size()) +
+                          " layers, but dsec.lock pins " + std::to_string(pinned->second.size()))
+            .hint("dsec env lock, after dsec build");
+      for (std::size_t i = 0; i < refs.size(); ++i) refs[i] = LayerRef::of(pinned->second[i]);
+      return refs;
+    }
+  }
+  for (LayerRef& ref : refs) ref = actual_ref(project, ref);
+  return refs;
+}
+
 ResolvedEnvironment resolve_environment(const Project& project, const std::optional<Lock>& lock, std::string_view name,
                                         LayerStore& store) {
   ResolvedEnvironment resolved{environment_of(project, name), {}};
-  std::vector<LayerRef> refs = resolved.spec.layers();
-  const auto pinned =
-      lock ? lock->environments.find(resolved.spec.name) : std::map<std::string, std::vector<Digest>>::const_iterator{};
-  const bool locked = lock && pinned != lock->environments.end();
-  if (locked && pinned->second.size() != refs.size())
-    throw usage_error("environment " + quote(name) + " has " + std::to_string(refs.size()) +
-                      " layers, but dsec.lock pins " + std::to_string(pinned->second.size()))
-        .hint("dsec env lock, after dsec build");
+  const std::vector<LayerRef> named = resolved.spec.layers(), wanted = layers_of(project, lock, resolved.spec);
   std::vector<std::string> missing;
-  for (std::size_t i = 0; i < refs.size(); ++i) {
-    const LayerRef wanted = locked ? LayerRef::of(pinned->second[i]) : actual_ref(project, refs[i]);
-    if (std::optional<StoredLayer> layer = store.find(wanted))
+  bool whole = true;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (std::optional<StoredLayer> layer = store.find(wanted[i])) {
       resolved.layers.push_back(*std::move(layer));
-    else
-      missing.push_back(refs[i].str() + (locked ? " (" + wanted.str() + ")" : ""));
+      continue;
+    }
+    whole = false;
+    const bool pinned = wanted[i].digest_prefix && !named[i].digest_prefix;
+    if (pinned || project.layer(named[i]))
+      missing.push_back(named[i].str() + (pinned ? " (" + wanted[i].str() + ")" : "") + " is not in the store");
   }
-  if (!missing.empty()) throw_missing(missing);
+  if (!whole)
+    throw_missing(project, store, std::move(missing), [&](const LayerReference& other) { return other.by == name; });
   return resolved;
 }
 

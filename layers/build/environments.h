@@ -13,10 +13,11 @@
 
 namespace dsec::layers {
 
-/// dsec.lock beside the project's file.
+/// Beside the project's file and named as it is: dsec.lock of dsec.yaml.
 std::filesystem::path lock_path(const Project& project);
-/// Empty when there is none.
+/// Empty when there is none. Of the file itself, where its ${NAME} are to take values from the lock.
 std::optional<Lock> read_lock(const Project& project);
+std::optional<Lock> read_lock(const std::filesystem::path& project_file);
 
 /// What is pinned when a layer that the lock should name is not in the store.
 enum class WhenMissing { Refuse, KeepOld };
@@ -26,6 +27,12 @@ Lock make_lock(const Project& project, engine::LayerStore& store, WhenMissing wh
                const std::optional<Lock>& old = std::nullopt);
 /// Writes it and lets the store keep what it names.
 void write_lock(const Project& project, const Lock& lock, engine::LayerStore& store);
+
+/// Throws Error (Usage) with near names when there is no such environment.
+const EnvironmentSpec& environment_of(const Project& project, std::string_view name);
+/// Its layers, bottom to top: those that `lock` pins, or else those that the names mean. Throws Error (Usage) when the
+/// lock was made of another environment of that name.
+std::vector<LayerRef> layers_of(const Project& project, const std::optional<Lock>& lock, const EnvironmentSpec& spec);
 
 /// An environment with its layers, bottom to top: those that `lock` pins, or without one those that the names mean now.
 struct ResolvedEnvironment {

@@ -31,7 +31,9 @@ class Substitution {
 
   void apply(YAML::Node node) {
     if (node.IsScalar()) {
-      if (node.Scalar().find("${") != std::string::npos) node = replaced(node);
+      if (node.Scalar().find("${") == std::string::npos) return;
+      node = replaced(node);
+      node.SetTag("!");  // text, whatever it looks like now
     } else if (node.IsSequence()) {
       for (YAML::Node item : node) apply(item);
     } else if (node.IsMap()) {
@@ -92,18 +94,7 @@ class Substitution {
 };
 
 [[noreturn]] void throw_problems(const fs::path& file, std::vector<Problem> problems) {
-  std::stable_sort(problems.begin(), problems.end(), [](const Problem& a, const Problem& b) {
-    return std::pair(a.line, a.column) < std::pair(b.line, b.column);
-  });
-  const auto line = [&](const Problem& problem) {
-    return file.native() + ":" + std::to_string(problem.line) + ":" + std::to_string(problem.column) + ": " +
-           problem.text;
-  };
-  Error error = usage_error(line(problems.back()));
-  for (auto problem = problems.rbegin() + 1; problem != problems.rend(); ++problem) error.context(line(*problem));
-  error.context(quote(file.native()) + " has " + std::to_string(problems.size()) +
-                (problems.size() == 1 ? " problem" : " problems"));
-  throw std::move(error).hint("man 5 dsec.yaml, or dsec env schema for your editor");
+  throw problems_of(file, std::move(problems)).hint("man 5 dsec.yaml, or dsec env schema for your editor");
 }
 
 // ---- reading values that the schema has accepted ----
@@ -288,6 +279,10 @@ class Reader {
   std::vector<Problem>& problems_;
 };
 
+void add_reference(Project& project, const std::string& by, const YAML::Node& node) {
+  if (node) project.references.push_back({by, LayerRef::parse(node.Scalar()), place_of(node)});
+}
+
 // What only shows when everything has been read: names that stand twice, layers that stand on each other in a ring.
 void check_relations(const Project& project, const YAML::Node& root, std::vector<Problem>& problems) {
   for (const LayerRecipe& recipe : project.layers) {
@@ -325,14 +320,21 @@ Project Project::parse(std::string_view yaml, const fs::path& file, const std::m
   problems.insert(problems.end(), shape_problems.begin(), shape_problems.end());
   if (!problems.empty()) throw_problems(file, std::move(problems));
 
-  Project project{file, fs::absolute(file).parent_path(), substitution.used, {}, {}};
+  Project project{file, fs::absolute(file).parent_path(), substitution.used, {}, {}, {}};
   Reader reader(problems);
   if (root["layers"])
-    for (const auto& pair : root["layers"])
+    for (const auto& pair : root["layers"]) {
       project.layers.push_back(reader.layer(pair.first.Scalar(), pair.second, pair.first.Mark().line + 1));
+      add_reference(project, project.layers.back().ref(), pair.second["on"]);
+    }
   if (root["environments"])
-    for (const auto& pair : root["environments"])
-      project.environments.push_back(reader.environment(pair.first.Scalar(), pair.second));
+    for (const auto& pair : root["environments"]) {
+      const std::string name = pair.first.Scalar();
+      project.environments.push_back(reader.environment(name, pair.second));
+      add_reference(project, name, pair.second["base"]);
+      add_reference(project, name, pair.second["workspace"]);
+      for (const YAML::Node& toolkit : pair.second["toolkits"]) add_reference(project, name, toolkit);
+    }
   check_relations(project, root, problems);
   if (!problems.empty()) throw_problems(file, std::move(problems));
   return project;

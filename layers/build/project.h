@@ -79,12 +79,20 @@ struct LayerRecipe {
   Digest digest() const;
 };
 
+/// A layer that dsec.yaml names.
+struct LayerReference {
+  std::string by;  ///< the layer ("kind/name:tag") or environment that names it
+  LayerRef ref;
+  Place at;
+};
+
 /// A dsec.yaml.
 struct Project {
   std::filesystem::path file, directory;
   std::map<std::string, std::string> args;  ///< the values that ${NAME} was replaced by
   std::vector<LayerRecipe> layers;          ///< in the order of the file
   std::vector<EnvironmentSpec> environments;
+  std::vector<LayerReference> references;  ///< what layers stand on and environments are made of
 
   const LayerRecipe* layer(const LayerRef& ref) const;  ///< null when the project makes no such layer
   const EnvironmentSpec* environment(std::string_view name) const;

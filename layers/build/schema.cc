@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "core/base/error.h"
 #include "core/base/units.h"
 #include "core/model/environment_spec.h"
+#include "core/model/hostname.h"
 #include "core/model/layer_ref.h"
 
 namespace dsec::layers {
@@ -46,8 +46,8 @@ Shape object(std::string description, std::vector<Shape::Field> fields) {
 }
 
 Shape step_shape() {
-  const Shape command =
-      nested(Kind::OneOf, "A string for /bin/sh -c, or a list of arguments", {text(""), list("", text(""))});
+  const Shape command = nested(Kind::OneOf, "A string for /bin/sh -c, or a list of arguments",
+                               {simple(Kind::Command, ""), list("", text(""))});
   const Shape network = words("Network of the step", {"none", "host"});
   Shape step =
       object("One step; its kind is the key",
@@ -98,7 +98,7 @@ Shape environment_shape() {
                  {"workdir", text("Working directory of commands")},
                  {"env", map("Environment of commands", text(""))},
                  {"user", text("User of commands")},
-                 {"hostname", text("Host name inside")},
+                 {"hostname", simple(Kind::Hostname, "Host name inside")},
                  {"backend", words("How the sandbox is isolated", {"container", "microvm", "fullvm", "fncall"})},
                  {"limits", object("Limits; absent ones are unlimited",
                                    {{"cpus", simple(Kind::Number, "Cores")},
@@ -220,8 +220,10 @@ class Checker {
         return try_parse(node, [&] { parse_size(value); });
       case Kind::Duration:
         return try_parse(node, [&] { parse_duration(value); });
-      case Kind::LayerName:
-        return try_parse(node, [&] { dsec::LayerName::parse(value); });
+      case Kind::Hostname:
+        return try_parse(node, [&] { check_hostname(value); });
+      case Kind::Command:
+        return check_command(node, value);
       case Kind::LayerRef:
         return try_parse(node, [&] { dsec::LayerRef::parse(value); });
       case Kind::Integer:
@@ -242,11 +244,21 @@ class Checker {
     report(node, quote(value) + " is none of " + allowed);
   }
 
-  void check_number(const YAML::Node& node, Kind kind, const std::string& value) {
+  void check_command(const YAML::Node& node, const std::string& value) {
     double number = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    const bool whole = value.find_first_not_of("0123456789") == std::string::npos;
-    if (error != std::errc() || end != value.data() + value.size() || number <= 0 || (kind == Kind::Integer && !whole))
+    bool flag = false;
+    // "?" is the tag of what stands without quotes, so that YAML would take it for a number or a truth value.
+    if (node.Tag() == "?" && (YAML::convert<double>::decode(node, number) || YAML::convert<bool>::decode(node, flag)))
+      report(node, quote(value) + " is no command; put it in quotes if it is meant as one");
+  }
+
+  void check_number(const YAML::Node& node, Kind kind, const std::string& value) {
+    const char* const last = value.data() + value.size();
+    double number = 0;
+    std::uint64_t whole = 0;
+    const auto [end, error] = kind == Kind::Integer ? std::from_chars(value.data(), last, whole)
+                                                    : std::from_chars(value.data(), last, number);
+    if (error != std::errc() || end != last || (kind == Kind::Integer ? whole == 0 : !(number > 0 && number < 1e9)))
       report(node, quote(value) + " is no " + (kind == Kind::Integer ? "whole " : "") + "number above 0");
   }
 
@@ -288,7 +300,12 @@ Json schema_of(const Shape& shape) {
     case Kind::Duration:
       json["type"] = {"string", "integer"}, json["pattern"] = "^([0-9]+(\\.[0-9]+)?(ms|s|m|h|d)?)+$";
       break;
-    case Kind::LayerName:
+    case Kind::Command:
+      json["type"] = "string";
+      break;
+    case Kind::Hostname:
+      json["type"] = {"string", "integer"}, json["pattern"] = "^[a-zA-Z0-9]([a-zA-Z0-9.-]{0,62}[a-zA-Z0-9])?$";
+      break;
     case Kind::LayerRef:
       json["type"] = "string", json["pattern"] = "^((base|workspace|toolkit|snapshot)/.+|(sha256:)?[0-9a-f]{4,64})$";
       break;
@@ -328,6 +345,23 @@ std::vector<Problem> check_shape(const YAML::Node& node, const Shape& shape) {
   Checker checker;
   checker.check(node, shape);
   return std::move(checker.problems);
+}
+
+std::string to_string(const std::filesystem::path& file, const Problem& problem) {
+  return file.native() + ":" + std::to_string(problem.line) + ":" + std::to_string(problem.column) + ": " +
+         problem.text;
+}
+
+Error problems_of(const std::filesystem::path& file, std::vector<Problem> problems) {
+  std::stable_sort(problems.begin(), problems.end(), [](const Problem& a, const Problem& b) {
+    return std::pair(a.line, a.column) < std::pair(b.line, b.column);
+  });
+  Error error = usage_error(to_string(file, problems.back()));
+  for (auto problem = problems.rbegin() + 1; problem != problems.rend(); ++problem)
+    error.context(to_string(file, *problem));
+  error.context(quote(file.native()) + " has " + std::to_string(problems.size()) +
+                (problems.size() == 1 ? " problem" : " problems"));
+  return error;
 }
 
 Json project_json_schema() {

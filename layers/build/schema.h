@@ -1,9 +1,11 @@
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/base/json.h"
 
 namespace YAML {
@@ -14,9 +16,25 @@ namespace dsec::layers {
 
 /// The shape that a value of dsec.yaml may have. One table of shapes both checks a file and becomes the JSON Schema.
 struct Shape {
-  enum class Kind { Text, Number, Integer, Flag, Size, Duration, LayerName, LayerRef, List, Map, Object, OneOf };
+  enum class Kind {
+    Text,
+    Number,
+    Integer,
+    Flag,
+    Size,
+    Duration,
+    Hostname,
+    LayerRef,
+    Command,
+    List,
+    Map,
+    Object,
+    OneOf
+  };
   struct Field;
 
+  /// Text takes any scalar: an unquoted 3.11 is a tag. A Command takes what YAML reads as text alone: a number there is
+  /// a mistake.
   Kind kind = Kind::Text;
   std::string description;
   std::vector<std::string> words;  ///< Text: the only values allowed, when not empty
@@ -35,6 +53,12 @@ struct Problem {
   int line, column;  ///< from 1
   std::string text;
 };
+
+/// "dsec.yaml:4:5: unknown key 'form'".
+std::string to_string(const std::filesystem::path& file, const Problem& problem);
+
+/// All of them as one Error (Usage), in the order of their places.
+Error problems_of(const std::filesystem::path& file, std::vector<Problem> problems);
 
 /// The whole of dsec.yaml.
 const Shape& project_shape();

@@ -28,7 +28,7 @@ namespace {
 struct Place {
   TempDirectory directory{fs::temp_directory_path()};
   engine::Home home = engine::Home::open(directory.path() / "home");
-  FolderStore store{directory.path() / "blobs"};
+  ImageStore store{directory.path() / "blobs"};
   std::unique_ptr<engine::LayerMounter> mounter = layers::make_layer_mounter(home, store);
 
   ~Place() {
@@ -169,7 +169,7 @@ TEST_CASE("a store on a stacked filesystem is mounted through loop devices, whic
   const int lowers[] = {below.get()};
   const Mount stacked =
       Mount::attach(make_overlay({.lowers = lowers, .writable = writable.get()}), place.target("stacked"));
-  FolderStore store(stacked.target() / "blobs");
+  ImageStore store(stacked.target() / "blobs");
   const auto one = store.add_layer("base/one", {{file("a", "content")}});
   const auto mounter = layers::make_layer_mounter(place.home, store);
   const auto loops = [&] {

@@ -40,6 +40,22 @@ def test_steps_make_a_layer_of_what_they_changed(dsec, work):
     assert dsec.json("env", "inspect", "e")["layers"]
 
 
+def test_what_a_layer_stands_on_is_pulled_and_what_is_nowhere_is_told_with_its_place(dsec, work):
+    rootfs.import_base(dsec)
+    dsec.ok("publish", "base/box", "--to", f"file://{work}/registry")
+    dsec.ok("layer", "rm", "base/box")
+    dsec.ok("gc")
+    project(work, YAML + "  f: {base: base/bxo}\n")
+    result = dsec.run("build")
+    assert result.code == 2 and "dsec.yaml:4:9: 'base/box:latest' is neither made by this file nor in the store" in result.err
+    assert dsec.run("build", "--offline", "--registry", f"file://{work}/registry").code == 2
+    result = dsec.run("build", "--registry", f"file://{work}/registry")
+    assert result.code == 0, str(result)
+    assert "dsec.yaml:13:13: 'base/bxo:latest' is neither made by this file nor in the store; did you mean base/box:latest?" in result.err
+    assert "dsec.yaml:13:13" in dsec.fails(125, "run", "f", "--", "true")
+    assert "dsec.yaml:13:13" in dsec.fails(2, "env", "lock")
+
+
 def test_a_step_is_cached_until_what_it_stands_on_changes(dsec, work):
     rootfs.import_base(dsec)
     project(work)

@@ -12,8 +12,8 @@
 #include "core/base/child_process.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
-#include "core/engine/layer_store.h"
 #include "layers/erofs/mkfs.h"
+#include "tests/support/test_store.h"
 
 /// Catch2 shows the whole chain of an unexpected Error.
 CATCH_TRANSLATE_EXCEPTION(dsec::Error& error) { return error.message(); }
@@ -113,51 +113,23 @@ inline void make_image(const std::filesystem::path& directory, const std::string
   REQUIRE(made.status.ok());
 }
 
-/// A store over a plain folder of blobs: enough for what mounting asks of one.
-class FolderStore : public engine::LayerStore {
+/// A store whose layers are made of trees.
+class ImageStore : public TestStore {
  public:
-  explicit FolderStore(std::filesystem::path folder) : folder_(std::move(folder)) { make_directories(folder_); }
+  using TestStore::TestStore;
 
   /// A trusted layer with one image for each tree.
   engine::StoredLayer add_layer(const std::string& name, const std::vector<std::vector<TestEntry>>& trees,
                                 std::vector<std::string> implicit_parents = {}, const std::string& compression = "") {
     LayerManifest manifest{LayerName::parse(name), "linux/amd64", {}, {}, {}, std::move(implicit_parents)};
     for (const auto& tree : trees) {
-      make_image(folder_, "new", tree, compression);
-      LayerImage image{{take("new.meta", BlobRole::Meta)}, compression.empty() ? "none" : compression, ""};
-      if (compression.empty()) image.blobs.push_back(take("new.data", BlobRole::Data));
+      make_image(directory_, "new", tree, compression);
+      LayerImage image{{take(directory_ / "new.meta", BlobRole::Meta)}, compression.empty() ? "none" : compression, ""};
+      if (compression.empty()) image.blobs.push_back(take(directory_ / "new.data", BlobRole::Data));
       manifest.images.push_back(std::move(image));
     }
     return {.digest = manifest.digest(), .manifest = manifest, .trusted = true};
   }
-
-  std::filesystem::path blob_path(const Digest& blob) override { return folder_ / blob.hex(); }
-  bool has_blob(const Digest& blob) override { return std::filesystem::exists(blob_path(blob)); }
-  void mark_trusted(const Digest& layer) override { trusted.push_back(layer); }
-  std::vector<Digest> trusted;
-
-  std::unique_ptr<engine::BlobSession> begin_session() override { throw failure("not here"); }
-  engine::StoredLayer add(const LayerManifest&, const std::string&, engine::Trust, engine::BlobSession&,
-                          const std::map<std::string, std::string>&) override {
-    throw failure("not here");
-  }
-  std::optional<engine::StoredLayer> find(const LayerRef&) override { return std::nullopt; }
-  engine::StoredLayer get(const LayerRef&) override { throw failure("not here"); }
-  std::vector<engine::StoredLayer> list() override { return {}; }
-  void confirm(std::span<const Digest>) override {}
-  void register_lock(const std::filesystem::path&, std::span<const Digest>) override {}
-  void tag(const Digest&, const LayerName&, const std::string&) override {}
-  bool untag(const LayerName&, const std::string&) override { return false; }
-
- private:
-  Blob take(const std::string& name, BlobRole role) {
-    const std::filesystem::path path = folder_ / name;
-    const Digest digest = digest_of_file(path.native());
-    const std::uint64_t size = std::filesystem::file_size(path);
-    std::filesystem::rename(path, blob_path(digest));
-    return {role, digest, size};
-  }
-  std::filesystem::path folder_;
 };
 
 }  // namespace dsec::testing

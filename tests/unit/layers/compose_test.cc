@@ -25,7 +25,7 @@ using Stack = std::vector<engine::StoredLayer>;
 
 struct Blobs {
   TempDirectory directory{fs::temp_directory_path()};
-  FolderStore store{directory.path() / "blobs"};
+  ImageStore store{directory.path() / "blobs"};
 };
 
 std::vector<std::string> listed(Blobs& blobs, const Stack& stack) {
@@ -331,7 +331,7 @@ TEST_CASE("what is known of a stack is kept, and made anew when it is damaged", 
   const std::string image = read_file(*record->fixup);
 
   // A second reader needs no blobs any more.
-  FolderStore empty(blobs.directory.path() / "empty");
+  ImageStore empty(blobs.directory.path() / "empty");
   CHECK(StackRecords(cache, empty).of(stack)->conflicts == 1);
   CHECK(StackRecords(cache, empty).images_of(record->key) == record->images);
 

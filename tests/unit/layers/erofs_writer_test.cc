@@ -7,7 +7,7 @@
 #include "core/base/error.h"
 #include "layers/archive/tar_source.h"
 #include "layers/import.h"
-#include "tests/unit/layers/fake_store.h"
+#include "tests/support/test_store.h"
 #include "tests/unit/layers/tar_builder.h"
 
 using namespace dsec;
@@ -29,7 +29,7 @@ std::string sample_tar() {
       .str();
 }
 
-engine::StoredLayer import_tar(FakeStore& store, const fs::path& tar, ImportOptions options) {
+engine::StoredLayer import_tar(testing::TestStore& store, const fs::path& tar, ImportOptions options) {
   TarSource source(tar.native(), tar.parent_path());
   Progress progress;
   return import_layer(store, source, options, progress);
@@ -37,7 +37,7 @@ engine::StoredLayer import_tar(FakeStore& store, const fs::path& tar, ImportOpti
 
 ImportOptions options_for(const char* name) { return {.name = LayerName::parse(name)}; }
 
-CommandResult check_image(FakeStore& store, const LayerImage& image) {
+CommandResult check_image(testing::TestStore& store, const LayerImage& image) {
   std::vector<std::string> argv = {Mkfs::find().program.parent_path() / "fsck.erofs"};
   if (image.find(BlobRole::Data))
     argv.push_back("--device=" + store.blob_path(image.blob(BlobRole::Data).digest).native());
@@ -51,7 +51,7 @@ CommandResult check_image(FakeStore& store, const LayerImage& image) {
 TEST_CASE("the same archive gives the same layer at two places, at two times and under two umasks", "[layers][erofs]") {
   const TempDirectory one(fs::temp_directory_path()), two(fs::temp_directory_path());
   write_file_atomic(one.path() / "a.tar", sample_tar());
-  FakeStore first(one.path() / "store"), second(two.path() / "another store");
+  testing::TestStore first(one.path() / "store"), second(two.path() / "another store");
   const engine::StoredLayer a = import_tar(first, one.path() / "a.tar", options_for("base/x"));
   const mode_t old_mask = ::umask(077);
   ::setenv("SOURCE_DATE_EPOCH", "1234567", 1);
@@ -67,7 +67,7 @@ TEST_CASE("the same archive gives the same layer at two places, at two times and
 TEST_CASE("an image has whole blocks, sound metadata and a digest for each piece of its data", "[layers][erofs]") {
   const TempDirectory work(fs::temp_directory_path());
   write_file_atomic(work.path() / "a.tar", sample_tar());
-  FakeStore store(work.path() / "store");
+  testing::TestStore store(work.path() / "store");
   const engine::StoredLayer layer = import_tar(store, work.path() / "a.tar", options_for("base/x"));
   const LayerImage& image = layer.manifest.images.at(0);
   const Blob &meta = image.blob(BlobRole::Meta), &data = image.blob(BlobRole::Data),
@@ -97,7 +97,7 @@ TEST_CASE("compression makes one sound blob", "[layers][erofs]") {
   const TempDirectory work(fs::temp_directory_path());
   write_file_atomic(work.path() / "a.tar", sample_tar());
   for (const char* compression : {"lz4", "zstd"}) {
-    FakeStore store(work.path() / compression);
+    testing::TestStore store(work.path() / compression);
     ImportOptions options = options_for("toolkit/x");
     options.compression = compression;
     const engine::StoredLayer layer = import_tar(store, work.path() / "a.tar", options);
@@ -111,7 +111,7 @@ TEST_CASE("compression makes one sound blob", "[layers][erofs]") {
 TEST_CASE("a layer placed at a path has that path's parents as implicit ones", "[layers][erofs]") {
   const TempDirectory work(fs::temp_directory_path());
   write_file_atomic(work.path() / "a.tar", TarBuilder().dir("./", 0700).file("f", "f").hardlink("g", "f").str());
-  FakeStore store(work.path() / "store");
+  testing::TestStore store(work.path() / "store");
   ImportOptions options = options_for("toolkit/x");
   options.to = "/opt/./tools/";
   const engine::StoredLayer layer = import_tar(store, work.path() / "a.tar", options);
@@ -124,7 +124,7 @@ TEST_CASE("a layer placed at a path has that path's parents as implicit ones", "
 TEST_CASE("an archive without content still makes devices that can be attached", "[layers][erofs]") {
   const TempDirectory work(fs::temp_directory_path());
   write_file_atomic(work.path() / "a.tar", "");
-  FakeStore store(work.path() / "store");
+  testing::TestStore store(work.path() / "store");
   const engine::StoredLayer layer = import_tar(store, work.path() / "a.tar", options_for("base/empty"));
   CHECK(layer.manifest.images.at(0).blob(BlobRole::Data).size == 4096);
   CHECK(check_image(store, layer.manifest.images.at(0)).status.ok());
@@ -132,7 +132,7 @@ TEST_CASE("an archive without content still makes devices that can be attached",
 
 TEST_CASE("after a failure nothing is left, neither a file nor a process", "[layers][erofs]") {
   const TempDirectory work(fs::temp_directory_path());
-  FakeStore store(work.path() / "store");
+  testing::TestStore store(work.path() / "store");
   class Failing : public Source {
     SourceFacts examine(const SourceOptions&, Progress&) override { return {}; }
     void emit(std::size_t, TreeSink& sink) override {
@@ -158,7 +158,7 @@ TEST_CASE("after a failure nothing is left, neither a file nor a process", "[lay
 TEST_CASE("when mkfs.erofs fails its own words are told", "[layers][erofs]") {
   const TempDirectory work(fs::temp_directory_path());
   write_file_atomic(work.path() / "mkfs", "#!/bin/sh\necho '<E> erofs: no space' >&2\nexit 3\n", 0755);
-  FakeStore store(work.path() / "store");
+  testing::TestStore store(work.path() / "store");
   const auto session = store.begin_session();
   ErofsWriter writer({work.path() / "mkfs", "1.9.4"}, *session, {.uuid = uuid_of(Digest::of("x"))});
   const auto write_all_of_it = [&] {

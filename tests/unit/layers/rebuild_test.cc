@@ -9,7 +9,7 @@
 #include "layers/dir/dir_source.h"
 #include "layers/import.h"
 #include "layers/open_source.h"
-#include "tests/unit/layers/fake_store.h"
+#include "tests/support/test_store.h"
 #include "tests/unit/layers/git_repository.h"
 
 namespace dsec::layers {
@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using Catch::Matchers::Contains;
 
-engine::StoredLayer import(FakeStore& store, const std::string& source, const std::string& name,
+engine::StoredLayer import(testing::TestStore& store, const std::string& source, const std::string& name,
                            const std::string& to) {
   Progress silent;
   return import_layer(store, *open_source(source, {}), {.name = LayerName::parse(name), .to = to}, silent);
@@ -29,7 +29,7 @@ TEST_CASE("a git workspace made again elsewhere, later and under another umask i
   TestRepository repository(scratch.path() / "r");
   repository.write("a/b", "one\n");
   const std::string commit = repository.commit("one");
-  FakeStore here(scratch.path() / "here"), there(scratch.path() / "there");
+  testing::TestStore here(scratch.path() / "here"), there(scratch.path() / "there");
   const auto layer = import(here, "git:" + repository.path().native() + "@" + commit, "workspace/x", "/workspace");
   const mode_t old = ::umask(077);
   repository.git({"clone", "-q", "--bare", ".", (scratch.path() / "other.git").native()});
@@ -54,7 +54,7 @@ TEST_CASE("a comparison that would say nothing is refused", "[layers][rebuild]")
   TempDirectory scratch(fs::temp_directory_path());
   fs::create_directory(scratch.path() / "d");
   std::ofstream(scratch.path() / "d/f") << "x";
-  FakeStore store(scratch.path() / "store");
+  testing::TestStore store(scratch.path() / "store");
   const std::string source = "dir:" + (scratch.path() / "d").native();
   const auto layer = import(store, source, "toolkit/x", "/");
   Progress silent;

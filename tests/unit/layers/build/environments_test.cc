@@ -1,56 +1,19 @@
 #include "layers/build/environments.h"
 
 #include "layers/build/recipe_inputs.h"
+#include "layers/build/references.h"
 
 #include <catch2/catch.hpp>
 #include <fstream>
-#include <map>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "tests/support/test_store.h"
 
 namespace dsec::layers {
 namespace {
 namespace fs = std::filesystem;
 using engine::StoredLayer;
-
-// A store of manifests without blobs, by reference.
-class ManifestStore final : public engine::LayerStore {
- public:
-  std::map<std::string, StoredLayer> layers;
-  std::map<fs::path, std::vector<Digest>> locks;
-
-  Digest put(const std::string& ref, std::optional<Digest> built_on = std::nullopt, const std::string& content = "") {
-    LayerManifest manifest{LayerName::parse(ref.substr(0, ref.find(':'))), "linux/amd64", {}, {}, {}, {}};
-    manifest.provenance.built_on = built_on;
-    manifest.provenance.inputs["content"] = content;
-    const Digest digest = manifest.digest();
-    layers.insert_or_assign(ref, StoredLayer{digest, manifest, {ref}, {}, {}, true});
-    return digest;
-  }
-
-  std::optional<StoredLayer> find(const LayerRef& ref) override {
-    for (const auto& [name, layer] : layers)
-      if (ref.digest_prefix ? layer.digest.hex().starts_with(*ref.digest_prefix) : name == ref.str()) return layer;
-    return std::nullopt;
-  }
-  StoredLayer get(const LayerRef& ref) override { return find(ref).value(); }
-  void register_lock(const fs::path& file, std::span<const Digest> digests) override {
-    locks[file] = {digests.begin(), digests.end()};
-  }
-  std::unique_ptr<engine::BlobSession> begin_session() override { return nullptr; }
-  StoredLayer add(const LayerManifest&, const std::string&, engine::Trust, engine::BlobSession&,
-                  const std::map<std::string, std::string>&) override {
-    throw failure("not in this test");
-  }
-  std::vector<StoredLayer> list() override { return {}; }
-  void confirm(std::span<const Digest>) override {}
-  void tag(const Digest&, const LayerName&, const std::string&) override {}
-  bool untag(const LayerName&, const std::string&) override { return false; }
-  void mark_trusted(const Digest&) override {}
-  fs::path blob_path(const Digest&) override { return {}; }
-  bool has_blob(const Digest&) override { return true; }
-};
 
 class QuietMounter final : public engine::LayerMounter {
  public:
@@ -64,7 +27,7 @@ class QuietMounter final : public engine::LayerMounter {
 
 struct Fixture {
   TempDirectory scratch{fs::temp_directory_path()};
-  ManifestStore store;
+  testing::TestStore store{scratch.path() / "store"};
   QuietMounter mounter;
 
   Project project(const std::string& yaml) const { return Project::parse(yaml, scratch.path() / "dsec.yaml", {}); }
@@ -114,10 +77,44 @@ TEST_CASE_METHOD(Fixture, "everything that is missing is named at once", "[layer
     make_lock(read, store);
     FAIL("nothing was thrown");
   } catch (const Error& error) {
-    CHECK(error.message() ==
-          "base/a:1 is not in the store: toolkit/t:9 is not in the store: workspace/w:latest is not in the store");
+    const std::string file = read.file.native();
+    CHECK(error.message() == "base/a:1 is not in the store: workspace/w:latest is not in the store: " + file +
+                                 ":6:58: 'toolkit/t:9' is neither made by this file nor in the store");
   }
   CHECK_THROWS_AS(resolve_environment(read, std::nullopt, "two", store), Error);
+}
+
+TEST_CASE_METHOD(Fixture, "references to nothing are told with their places and the nearest names", "[layers][build]") {
+  store.put("toolkit/tool:9");
+  const Project read = project(R"(version: 1
+layers:
+  base/a: {tag: "1", from: dir:a}
+  workspace/w: {on: base/b:1, steps: [{copy: {from: w, to: /w}}]}
+environments:
+  one: {base: base/a:2, workspace: workspace/w, toolkits: [toolkit/tool:9, toolkit/tol:9]}
+)");
+  const auto texts = [&](const WhichReferences& which) {
+    std::vector<std::string> found;
+    for (const Problem& problem : dangling_references(read, store, which)) found.push_back(to_string("f", problem));
+    return found;
+  };
+  const std::vector<std::string> all = {
+      "f:4:21: 'base/b:1' is neither made by this file nor in the store; did you mean base/a:1?",
+      "f:6:15: 'base/a:2' is neither made by this file nor in the store; did you mean base/a:1?",
+      "f:6:76: 'toolkit/tol:9' is neither made by this file nor in the store; did you mean toolkit/tool:9?"};
+  CHECK(texts({}) == all);
+  CHECK(texts([](const LayerReference& reference) { return reference.by == "workspace/w:latest"; }) ==
+        std::vector<std::string>{all[0]});
+  CHECK_THROWS_WITH(refuse_dangling_references(read, store), Catch::Contains("has 3 problems"));
+}
+
+TEST_CASE_METHOD(Fixture, "a lock has the name of its project's file", "[layers][build]") {
+  fill();
+  const Project other = Project::parse(kYaml, scratch.path() / "other.yaml", {});
+  write_lock(other, make_lock(other, store), store);
+  CHECK(store.locks.contains(scratch.path() / "other.lock"));
+  CHECK(read_lock(other).has_value());
+  CHECK_FALSE(read_lock(project(kYaml)).has_value());
 }
 
 TEST_CASE_METHOD(Fixture, "a check tells a changed recipe, a moved tag, drift and conflicts apart", "[layers][build]") {

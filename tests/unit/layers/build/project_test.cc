@@ -93,6 +93,11 @@ environments:
                      "dsec.yaml:10:34: '-1' is no number above 0",
                      "dsec.yaml:11:15: a list is expected here",
                  });
+  for (const char* limit : {"cpus: nan", "cpus: inf", "pids: 99999999999999999999", "pids: 1.5", "pids: 0"}) {
+    INFO(limit);
+    CHECK(problems("version: 1\nenvironments: {e: {base: base/x, limits: {" + std::string(limit) + "}}}\n").size() ==
+          1);
+  }
 }
 
 TEST_CASE("what contradicts itself is refused", "[layers][build]") {
@@ -114,6 +119,20 @@ TEST_CASE("what contradicts itself is refused", "[layers][build]") {
   CHECK(problems("- a\n").size() == 1);
   CHECK(problems("").size() == 1);
   CHECK(problems(std::string(10000, '[')).size() == 1);
+}
+
+TEST_CASE("a command and a host name are text of their kind", "[layers][build]") {
+  CHECK(
+      problems(
+          "version: 1\nlayers:\n  base/a: {on: base/b, steps: [{run: 5}, {run: yes}, {run: '5'}, {run: [a, 5]}]}\n") ==
+      std::vector<std::string>{"dsec.yaml:3:38: '5' is no command; put it in quotes if it is meant as one",
+                               "dsec.yaml:3:48: 'yes' is no command; put it in quotes if it is meant as one"});
+  CHECK(problems("version: 1\nlayers:\n  base/a: {on: base/b, steps: [{run: '${X}'}, {run: $X}]}\n", {{"X", "true"}})
+            .empty());
+  CHECK(
+      problems(
+          "version: 1\nenvironments:\n  e: {base: base/a, hostname: a b}\n  f: {base: base/a, hostname: web-1.x}\n") ==
+      std::vector<std::string>{"dsec.yaml:3:31: 'a b' is no valid host name"});
 }
 
 TEST_CASE("variables come from --arg or their default", "[layers][build]") {
