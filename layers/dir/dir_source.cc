@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "layers/archive/refusal.h"
 #include "layers/dir/ignore_rules.h"
 #include "layers/dir/tree_digest.h"
 #include "layers/dir/tree_reader.h"
@@ -88,7 +89,8 @@ class DirSource : public Source {
   Entry make_entry(const FoundEntry& found, HardLinks& links) const {
     Entry entry = entry_of(found);
     if (entry.type == EntryType::CharDevice && entry.major == 0 && entry.minor == 0)
-      throw failure("the device " + quote(found.path) + " has the numbers 0:0, which mean a deletion in a layer")
+      throw refusal(Refusal::NotRepresentable,
+                    "the device " + quote(found.path) + " has the numbers 0:0, which mean a deletion in a layer")
           .hint("leave it out by a line in .dsecignore");
     if (request_.owner == DirOwner::Root) entry.uid = entry.gid = 0;
     if (request_.mtime) entry.mtime = {*request_.mtime, 0};

@@ -13,6 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "layers/archive/refusal.h"
 
 namespace dsec::layers {
 namespace {
@@ -235,15 +236,15 @@ void WalkMemory::expect_end() const {
 
 void LimitCheck::count(const Entry& entry) {
   if (++entries_ > limits_.entries)
-    throw failure("the tree has more than " + std::to_string(limits_.entries) + " entries (at " + shown(entry.path) +
-                  ")");
+    throw refusal(Refusal::EntryLimit, "the tree has more than " + std::to_string(limits_.entries) + " entries (at " +
+                                           shown(entry.path) + ")");
   if (entry.path.size() > limits_.path_bytes)
-    throw failure("the path " + quote(entry.path.substr(0, 80)) + "… is longer than " +
-                  std::to_string(limits_.path_bytes) + " bytes");
+    throw refusal(Refusal::PathLimit, "the path " + quote(entry.path.substr(0, 80)) + "… is longer than " +
+                                          std::to_string(limits_.path_bytes) + " bytes");
   bytes_ += entry.size;
   if (bytes_ > limits_.unpacked_bytes)
-    throw failure("the tree comes to more than " + std::to_string(limits_.unpacked_bytes) + " bytes (at " +
-                  shown(entry.path) + ")");
+    throw refusal(Refusal::SizeLimit, "the tree comes to more than " + std::to_string(limits_.unpacked_bytes) +
+                                          " bytes (at " + shown(entry.path) + ")");
 }
 
 }  // namespace dsec::layers

@@ -6,6 +6,8 @@
 #include <charconv>
 #include <optional>
 
+#include "layers/archive/refusal.h"
+
 namespace dsec::layers {
 namespace {
 namespace fs = std::filesystem;
@@ -81,9 +83,10 @@ GitObjects::GitObjects(const RepositoryFiles& files, const fs::path& scratch) : 
 }
 
 Error GitObjects::missing(const ObjectId& id, const std::string& what) const {
-  Error error = libgit_error("read the " + what + " " + id.hex());
+  const std::string cause = libgit_error("read the " + what + " " + id.hex()).message();
+  Error error = refusal(has(id) ? Refusal::Damaged : Refusal::BlobMissing, cause);
   if (!absence_.empty()) {
-    error = failure(absence_).context("the " + what + " " + id.hex() + " is missing");
+    error = refusal(Refusal::BlobMissing, absence_).context("the " + what + " " + id.hex() + " is missing");
     error.hint(remedy_);
   }
   return error;
@@ -91,10 +94,13 @@ Error GitObjects::missing(const ObjectId& id, const std::string& what) const {
 
 ObjectId GitObjects::commit_of(const std::string& revision) const {
   git_object* found = nullptr;
-  if (git_revparse_single(&found, repository_.get(), revision.c_str()) < 0) {
+  // "@" is HEAD for git in every place, for libgit2 only alone.
+  const bool at = revision.starts_with('@') && (revision.size() == 1 || revision[1] == '~' || revision[1] == '^');
+  const std::string name = at ? "HEAD" + revision.substr(1) : revision;
+  if (git_revparse_single(&found, repository_.get(), name.c_str()) < 0) {
     const bool many =
         git_error_last() && std::string_view(git_error_last()->message).find("ambiguous") != std::string_view::npos;
-    Error error = libgit_error("find the revision " + quote(revision));
+    Error error = refusal(Refusal::ReferenceMissing, libgit_error("find the revision " + quote(revision)).message());
     if (many) {
       error.hint("more digits of the id");
     } else if (!absence_.empty()) {
@@ -151,10 +157,12 @@ GitCommit GitObjects::commit(const ObjectId& id) const {
   const std::string_view headers = text.substr(0, text.find("\n\n"));
   GitCommit commit;
   const auto tree = take_header(text, "tree");
-  if (!tree || !ObjectId::valid_hex(*tree)) throw failure("the commit " + id.hex() + " names no tree");
+  if (!tree || !ObjectId::valid_hex(*tree))
+    throw refusal(Refusal::Damaged, "the commit " + id.hex() + " names no tree");
   commit.tree = ObjectId::from_hex(*tree);
   while (const auto parent = take_header(text, "parent")) {
-    if (!ObjectId::valid_hex(*parent)) throw failure("the commit " + id.hex() + " has a broken parent line");
+    if (!ObjectId::valid_hex(*parent))
+      throw refusal(Refusal::Damaged, "the commit " + id.hex() + " has a broken parent line");
     commit.parents.push_back(ObjectId::from_hex(*parent));
   }
   commit.time = committer_time(headers);
@@ -164,7 +172,7 @@ GitCommit GitObjects::commit(const ObjectId& id) const {
 std::vector<GitTreeItem> GitObjects::tree(const ObjectId& id) const {
   const GitBlob raw(read(id, GIT_OBJECT_TREE, "tree"));
   std::string_view text = raw.bytes();
-  const auto broken = [&] { return failure("the tree " + id.hex() + " is malformed"); };
+  const auto broken = [&] { return refusal(Refusal::Damaged, "the tree " + id.hex() + " is malformed"); };
   std::vector<GitTreeItem> items;
   while (!text.empty()) {  // "MODE NAME\0ID", mode in octal
     const auto space = text.find(' ');
@@ -185,7 +193,8 @@ ObjectId GitObjects::tag_target(const ObjectId& id) const {
   const GitBlob raw(read(id, GIT_OBJECT_TAG, "tag"));
   std::string_view text = raw.bytes();
   const auto target = take_header(text, "object");
-  if (!target || !ObjectId::valid_hex(*target)) throw failure("the tag " + id.hex() + " names no object");
+  if (!target || !ObjectId::valid_hex(*target))
+    throw refusal(Refusal::Damaged, "the tag " + id.hex() + " names no object");
   return ObjectId::from_hex(*target);
 }
 

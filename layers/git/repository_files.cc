@@ -160,7 +160,7 @@ void read_format(RepositoryFiles& files) {
   if (const std::string format = value("objectformat"); !format.empty() && format != "sha1")
     throw failure("the repository's object format is " + quote(format) + ": dsec reads repositories with sha1 ids only")
         .hint("export the tree, for instance with git archive, and import it with tar:");
-  files.partial = extensions.contains("partialclone");
+  files.partial |= extensions.contains("partialclone");
   const std::string storage = value("refstorage");
   files.reftable = !storage.empty() && storage != "files";
 }
@@ -185,7 +185,7 @@ std::string alternate_path(std::string_view line) {
   return path;
 }
 
-void check_object_files(const fs::path& objects) {
+void check_object_files(const fs::path& objects, RepositoryFiles& files) {
   const auto refuse = [](const fs::path& path) {
     throw failure("the repository's " + quote(path.native()) + " is neither a file nor a folder");
   };
@@ -194,6 +194,8 @@ void check_object_files(const fs::path& objects) {
     if (!S_ISDIR(mode)) return;
     each_name(objects / name, [&](std::string_view inner, mode_t inner_mode) {
       if (!S_ISDIR(inner_mode) && !S_ISREG(inner_mode)) refuse(objects / name / inner);
+      // How git marks a pack whose missing objects somebody promised.
+      if (name == "pack" && inner.ends_with(".promisor")) files.partial = true;
     });
   });
 }
@@ -206,7 +208,7 @@ void collect_object_dirs(const fs::path& objects, int depth, RepositoryFiles& fi
     return;
   }
   if (std::find(files.object_dirs.begin(), files.object_dirs.end(), real) != files.object_dirs.end()) return;
-  check_object_files(real);
+  check_object_files(real, files);
   files.object_dirs.push_back(real);
   if (depth == kAlternateDepth) return;
   const auto list = read_regular(real / "info/alternates", kListFileLimit);

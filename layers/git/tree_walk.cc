@@ -7,6 +7,8 @@
 #include <set>
 #include <unordered_map>
 
+#include "layers/archive/refusal.h"
+
 namespace dsec::layers {
 namespace {
 
@@ -56,16 +58,17 @@ class Checker {
   const TreeTotals& check(const ObjectId& id, const std::string& path, std::size_t depth) {
     if (const auto known = totals_.find(id); known != totals_.end()) return known->second;
     if (depth > limits_.path_bytes / 2)
-      throw failure("the tree nests folders deeper than a path may be long").context(at(path));
+      throw refusal(Refusal::PathLimit, "the tree nests folders deeper than a path may be long").context(at(path));
     TreeTotals sum;
     std::set<std::string, std::less<>> names;
     std::string previous;
     for (const GitTreeItem& item : attempt("cannot read the folder " + at(path), [&] { return objects_.tree(id); })) {
       const std::string full = path.empty() ? item.name : path + "/" + item.name;
       check_name(item, full);
-      if (!names.insert(item.name).second) throw failure("the tree has the name " + quote(full) + " twice");
+      if (!names.insert(item.name).second)
+        throw refusal(Refusal::Damaged, "the tree has the name " + quote(full) + " twice");
       const std::string key = sort_key(item);
-      if (key < previous) throw failure("the tree is out of order at " + quote(full));
+      if (key < previous) throw refusal(Refusal::Damaged, "the tree is out of order at " + quote(full));
       previous = key;
       add_item(item, full, depth, sum);
     }
@@ -78,13 +81,16 @@ class Checker {
 
   static void check_name(const GitTreeItem& item, const std::string& full) {
     const std::string& name = item.name;
-    const auto refuse = [&](const std::string& why) { throw failure("the tree entry " + quote(full) + " " + why); };
-    if (name.empty()) refuse("has no name");
-    if (name == "." || name == "..") refuse("would leave its folder");
-    if (name.find('/') != std::string::npos) refuse("has a '/' inside its name");
-    if (names_git_dir(name)) refuse("would be taken for the repository's own .git");
-    if (name.size() > kNameLimit) refuse("has a name longer than 255 bytes");
-    if ((item.mode & kTypeMask) == kLink && lowered(name) == ".gitmodules") refuse("is a symlink, which git refuses");
+    const auto refuse = [&](Refusal kind, const std::string& why) {
+      throw refusal(kind, "the tree entry " + quote(full) + " " + why);
+    };
+    if (name.empty()) refuse(Refusal::NotRepresentable, "has no name");
+    if (name == "." || name == "..") refuse(Refusal::PathEscapesRoot, "would leave its folder");
+    if (name.find('/') != std::string::npos) refuse(Refusal::PathEscapesRoot, "has a '/' inside its name");
+    if (names_git_dir(name)) refuse(Refusal::NotRepresentable, "would be taken for the repository's own .git");
+    if (name.size() > kNameLimit) refuse(Refusal::NotRepresentable, "has a name longer than 255 bytes");
+    if ((item.mode & kTypeMask) == kLink && lowered(name) == ".gitmodules")
+      refuse(Refusal::NotRepresentable, "is a symlink, which git refuses");
   }
 
   void add_item(const GitTreeItem& item, const std::string& full, std::size_t depth, TreeTotals& sum) {
@@ -100,8 +106,8 @@ class Checker {
     } else if (type == kFile || type == kLink) {
       const std::uint64_t size = attempt("cannot read " + quote(full), [&] { return objects_.size(item.id); });
       if (type == kLink && size > kTargetLimit)
-        throw failure("the symlink " + quote(full) + " has a target of " + std::to_string(size) +
-                      " bytes, more than Linux allows");
+        throw refusal(Refusal::NotRepresentable, "the symlink " + quote(full) + " has a target of " +
+                                                     std::to_string(size) + " bytes, more than Linux allows");
       refuse_oversized(full, size);
       sum.entries = add(sum.entries, 1);
       sum.bytes = add(sum.bytes, size);
@@ -109,17 +115,18 @@ class Checker {
     } else if (type == kGitlink) {
       sum.entries = add(sum.entries, 1);
     } else {
-      throw failure("the tree entry " + quote(full) + " is of no type that git knows");
+      throw refusal(Refusal::NotRepresentable, "the tree entry " + quote(full) + " is of no type that git knows");
     }
     sum.longest_path = std::max(sum.longest_path, length);
     if (sum.entries > limits_.entries)
-      throw failure("the tree has more than " + std::to_string(limits_.entries) + " entries (at " + quote(full) + ")");
+      throw refusal(Refusal::EntryLimit,
+                    "the tree has more than " + std::to_string(limits_.entries) + " entries (at " + quote(full) + ")");
     if (sum.bytes > limits_.unpacked_bytes)
-      throw failure("the tree comes to more than " + std::to_string(limits_.unpacked_bytes) + " bytes (at " +
-                    quote(full) + ")");
+      throw refusal(Refusal::SizeLimit, "the tree comes to more than " + std::to_string(limits_.unpacked_bytes) +
+                                            " bytes (at " + quote(full) + ")");
     if (sum.longest_path > limits_.path_bytes)
-      throw failure("the tree has a path longer than " + std::to_string(limits_.path_bytes) + " bytes (below " +
-                    quote(full.substr(0, 80)) + ")");
+      throw refusal(Refusal::PathLimit, "the tree has a path longer than " + std::to_string(limits_.path_bytes) +
+                                            " bytes (below " + quote(full.substr(0, 80)) + ")");
   }
 
   const GitObjects& objects_;
@@ -148,13 +155,14 @@ void refuse_oversized(const std::string& path, std::uint64_t bytes) {
   static const std::uint64_t memory =
       static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   if (bytes > memory / 2)
-    throw failure("the file " + quote(path) + " has " + std::to_string(bytes) +
-                  " bytes, more than half of this host's memory");
+    throw refusal(Refusal::SizeLimit, "the file " + quote(path) + " has " + std::to_string(bytes) +
+                                          " bytes, more than half of this host's memory");
 }
 
 bool names_git_dir(std::string_view name) {
   std::string plain = lowered(without_ignorable(name));
-  if (const auto stream = plain.find(':'); stream != std::string::npos) plain.resize(stream);
+  // On some filesystems a stream of the folder, or what lies in it.
+  if (const auto more = plain.find_first_of(":\\"); more != std::string::npos) plain.resize(more);
   while (plain.size() > 1 && (plain.back() == '.' || plain.back() == ' ')) plain.pop_back();
   return plain == ".git" || plain == "git~1";
 }

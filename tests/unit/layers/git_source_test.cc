@@ -177,11 +177,13 @@ TEST_CASE("a revision may be a branch, a tag, a short id or a way back", "[layer
   CHECK(commit("@heavy") == first);
   CHECK(commit("@main") == first);
   CHECK(commit("@feature/x@2~1") == first);
+  CHECK(commit("@@~1") == first);
   CHECK(commit("@feature/x@2") == second);
   CHECK(commit("@" + second.substr(0, 8)) == second);
   CHECK(commit("") == second);
   CHECK(commit("/.git@HEAD^") == first);
-  CHECK_THAT(failure_of(at + "@nowhere"), Contains("find the revision 'nowhere'") && Contains("try: git log"));
+  CHECK_THAT(failure_of(at + "@nowhere"),
+             Contains("reference-missing: find the revision 'nowhere'") && Contains("try: git log"));
   CHECK_THAT(failure_of(at + "@0000000000000000000000000000000000000001"), Contains("find the revision"));
   CHECK_THAT(failure_of(at + "@main^{tree}"), Contains("find the commit that 'main^{tree}' names"));
   CHECK_THAT(failure_of(at + "/nothing@main"), Contains("nothing': No such file or directory (ENOENT)"));
@@ -434,13 +436,16 @@ TEST_CASE("trees that git would not check out are refused by name", "[layers][gi
   const auto refusal = [&](const std::string& tree_bytes) { return failure_of(at + commit(tree_bytes)); };
   const std::string inner = repository.raw_object("tree", item("100644", "config", blob));
 
-  for (const std::string& name : std::vector<std::string>{".git", ".GIT", ".giT", "git~1", "GIT~1", ".git.", ".git ",
-                                                          ".git:x", ".git::$INDEX_ALLOCATION", ".g\xe2\x80\x8cit"}) {
+  for (const std::string& name :
+       std::vector<std::string>{".git", ".GIT", ".giT", "git~1", "GIT~1", ".git.", ".git ", ".git:x",
+                                ".git::$INDEX_ALLOCATION", ".git\\x", ".g\xe2\x80\x8cit"}) {
     INFO(name);
-    CHECK_THAT(refusal(item("40000", name, inner)), Contains("would be taken for the repository's own .git"));
+    CHECK_THAT(refusal(item("40000", name, inner)), Contains("entry-not-representable: the tree entry") &&
+                                                        Contains("would be taken for the repository's own .git"));
   }
   for (const std::string& name : std::vector<std::string>{"..", "."})
-    CHECK_THAT(refusal(item("40000", name, inner)), Contains("would leave its folder"));
+    CHECK_THAT(refusal(item("40000", name, inner)),
+               Contains("path-escapes-root") && Contains("would leave its folder"));
   CHECK_THAT(refusal(item("100644", "a/b", blob)), Contains("'/' inside its name"));
   CHECK_THAT(refusal(item("100644", "/etc/passwd", blob)), Contains("'/' inside its name"));
   CHECK_THAT(refusal(item("100644", "", blob)), Contains("has no name"));
@@ -450,7 +455,7 @@ TEST_CASE("trees that git would not check out are refused by name", "[layers][gi
   CHECK_THAT(refusal(item("120000", "a", blob) + item("40000", "a", inner)), Contains("the name 'a' twice"));
   CHECK_THAT(refusal(item("100644", "b", blob) + item("100644", "a", blob)), Contains("out of order at 'a'"));
   CHECK_THAT(refusal("100644 cut\0short"), Contains("malformed"));
-  CHECK_THAT(refusal(item("100644", "gone", std::string(40, '7'))), Contains("cannot read 'gone'"));
+  CHECK_THAT(refusal(item("100644", "gone", std::string(40, '7'))), Contains("cannot read 'gone': blob-missing"));
   CHECK_THAT(refusal(item("40000", "gone", std::string(40, '7'))), Contains("cannot read the folder 'gone'"));
   CHECK_THAT(refusal(item("40000", "blob", blob)), Contains("is a blob where a tree is expected"));
   const std::string empty_target = repository.raw_object("blob", "");
@@ -480,12 +485,13 @@ TEST_CASE("trees that git would not check out are refused by name", "[layers][gi
       level = repository.raw_object("tree", wide);
       hollow = repository.raw_object("tree", bare);
     }
-    CHECK_THAT(refusal(item("40000", "bomb", level)), Contains("more than 20000000 entries"));
+    CHECK_THAT(refusal(item("40000", "bomb", level)), Contains("entry-limit: the tree has more than 20000000 entries"));
     CHECK(failure_of(at + commit(item("40000", "bomb", hollow))) == "");
     std::string deep = inner;
     for (int depth = 0; depth < 30; ++depth)
       deep = repository.raw_object("tree", item("40000", std::string(200, 'd'), deep));
-    CHECK_THAT(refusal(item("40000", "deep", deep)), Contains("a path longer than 4096 bytes"));
+    CHECK_THAT(refusal(item("40000", "deep", deep)),
+               Contains("path-limit: the tree has a path longer than 4096 bytes"));
   }
 }
 
