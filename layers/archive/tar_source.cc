@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/units.h"
+#include "layers/archive/content_reader.h"
 #include "layers/archive/decompress.h"
 #include "layers/archive/refusal.h"
 
@@ -38,6 +39,17 @@ FileSpan spool(int fd, const std::filesystem::path& directory, std::uint64_t lim
     write_all(file.get(), {buffer.get(), static_cast<std::size_t>(got)});
   }
   return {std::make_shared<const UniqueFd>(std::move(file)), 0, size};
+}
+
+FileSpan spool_file(const FileSpan& archive, const TarMember& member, const std::filesystem::path& directory) {
+  struct Sink : TreeSink {
+    UniqueFd file;
+    explicit Sink(UniqueFd fd) : file(std::move(fd)) {}
+    void entry(const Entry&) override {}
+    void data(std::string_view bytes) override { write_all(file.get(), bytes); }
+  } sink(unlinked_file(directory));
+  ContentReader(archive).copy(member.segments, member.entry.size, sink);
+  return {std::make_shared<const UniqueFd>(std::move(sink.file)), 0, member.entry.size};
 }
 
 FileSpan spool_unpacked(const FileSpan& packed, const std::filesystem::path& directory, const InputLimits& limits) {

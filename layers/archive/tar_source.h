@@ -25,6 +25,8 @@ class TarSource : public Source {
 
 /// Everything that can be read from `fd`, in an unlinked file in `directory`; throws Error (size-limit) beyond `limit`.
 FileSpan spool(int fd, const std::filesystem::path& directory, std::uint64_t limit);
+/// The content of a file of `archive`, holes included, as a file of its own in the same way.
+FileSpan spool_file(const FileSpan& archive, const TarMember& member, const std::filesystem::path& directory);
 /// The same of what `packed` unpacks to.
 FileSpan spool_unpacked(const FileSpan& packed, const std::filesystem::path& directory, const InputLimits& limits);
 

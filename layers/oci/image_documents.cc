@@ -1,9 +1,11 @@
 #include "layers/oci/image_documents.h"
 
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
 #include "layers/archive/refusal.h"
+#include "layers/archive/xattrs.h"
 
 namespace dsec::layers {
 namespace {
@@ -73,10 +75,20 @@ Platform Platform::parse(std::string_view text) {
 
 std::string Platform::str() const { return os + "/" + architecture + (variant.empty() ? "" : "/" + variant); }
 
-bool Platform::suits(const Platform& wanted) const {
-  if (os != wanted.os || architecture != wanted.architecture) return false;
-  const auto normal = [&](const std::string& text) { return architecture == "arm64" && text == "v8" ? "" : text; };
-  return wanted.variant.empty() || normal(variant) == normal(wanted.variant);
+std::optional<int> Platform::distance(const Platform& wanted) const {
+  constexpr int kNewer = 1000;
+  if (os != wanted.os || architecture != wanted.architecture) return std::nullopt;
+  const auto number = [&](const std::string& text) -> std::optional<int> {
+    if (text.empty()) return architecture == "arm64" ? 8 : architecture == "arm" ? 7 : 1;
+    int value = 0;
+    const auto [end, error] = std::from_chars(text.data() + 1, text.data() + text.size(), value);
+    if (text[0] != 'v' || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+    return value;
+  };
+  const auto mine = number(variant), theirs = number(wanted.variant);
+  if (!mine || !theirs) return variant == wanted.variant || wanted.variant.empty() ? std::optional(0) : std::nullopt;
+  if (*mine <= *theirs) return *theirs - *mine;
+  return wanted.variant.empty() ? std::optional(kNewer + *mine) : std::nullopt;
 }
 
 Descriptor Descriptor::parse(const Json& json, const std::string& origin) {
@@ -87,7 +99,12 @@ Descriptor Descriptor::parse(const Json& json, const std::string& origin) {
                           json_string_or(json, "mediaType", ""),
                           json_string_or(json, "artifactType", ""),
                           {},
-                          string_map(json, "annotations")};
+                          string_map(json, "annotations"),
+                          {}};
+    if (const std::string data = json_string_or(json, "data", ""); !data.empty()) {
+      descriptor.data = base64_decode(data);
+      if (!descriptor.data) throw usage_error("'data' is no base64");
+    }
     if (const Json* stated = member(json, "platform")) descriptor.platform = platform_from(*stated);
     return descriptor;
   });

@@ -19,9 +19,10 @@ struct Platform {
   static Platform parse(std::string_view text);
   std::string str() const;
   bool empty() const { return os.empty() && architecture.empty(); }
-  /// Whether an image for this platform is what was asked for: no wish for a variant accepts each, and "v8" is what
-  /// arm64 means without one.
-  bool suits(const Platform& wanted) const;
+  /// How far an image for this platform is from what was asked for, 0 when it is that; empty when it would not run
+  /// there. Processors run what was made for older variants of theirs, so of those the newest is nearest. Without a
+  /// variant amd64 means v1, arm64 v8 and arm v7; who asks for none gets a newer one only where there is nothing else.
+  std::optional<int> distance(const Platform& wanted) const;
 };
 
 /// What a document says about a blob it names.
@@ -31,6 +32,7 @@ struct Descriptor {
   std::string media_type, artifact_type;
   Platform platform;  ///< empty when the descriptor has none
   std::map<std::string, std::string> annotations;
+  std::optional<std::string> data;  ///< the blob itself, where the descriptor carries it along
 
   /// Throws Error (layer-damaged) naming `origin`.
   static Descriptor parse(const Json& json, const std::string& origin);

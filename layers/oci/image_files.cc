@@ -44,7 +44,7 @@ ArchiveFiles::ArchiveFiles(const fs::path& archive, const fs::path& spool, const
     InputBudget budget(limits);
     budget.begin_archive(whole.size);
     SpanStream stream(whole);
-    TarReader reader(stream, budget);
+    TarReader reader(stream, budget, TarReader::Globals::PassOver);
     while (const auto member = reader.next()) {
       const Entry& entry = member->entry;
       const std::string path = normal_path(entry.path, limits);
@@ -57,7 +57,7 @@ ArchiveFiles::ArchiveFiles(const fs::path& archive, const fs::path& spool, const
           else if (member->segments.size() == 1 && member->segments[0].size == entry.size)
             files_[path] = {whole.file, member->segments[0].offset, entry.size};
           else
-            throw refusal(Refusal::NotRepresentable, "entry " + quote(path) + " of the image archive is a sparse file");
+            files_[path] = spool_file(whole, *member, spool);
           break;
         case EntryType::HardLink:
           links_[path] = "/" + normal_path(entry.target, limits);

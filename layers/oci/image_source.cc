@@ -55,7 +55,10 @@ SourceFacts ImageSource::examine(const SourceOptions& options, Progress& progres
     SourceFacts facts;
     if (!image.document.platform.empty()) {
       facts.platform = image.document.platform.str();
-      if (!image.document.platform.suits(wanted)) {
+      // Configs often leave the variant out that the index has.
+      Platform stated = image.document.platform;
+      if (stated.variant.empty()) stated.variant = wanted.variant;
+      if (!stated.distance(wanted)) {
         if (chosen)
           throw refusal(Refusal::PlatformMissing, "the image is for " + facts.platform + ", not for " + wanted.str());
         facts.warnings.push_back("the image is for " + facts.platform + ", which this host does not run");

@@ -1,8 +1,11 @@
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "layers/archive/refusal.h"
 #include "layers/oci/image_source.h"
 
@@ -19,9 +22,17 @@ constexpr const char* kContainerdName = "io.containerd.image.name";
 
 std::string blob_name(const Digest& digest) { return "blobs/sha256/" + digest.hex(); }
 
+FileSpan in_memory(const std::string& bytes) {
+  UniqueFd fd(::memfd_create("blob", MFD_CLOEXEC));
+  if (!fd) throw system_error("memfd_create");
+  write_all(fd.get(), bytes);
+  return {std::make_shared<const UniqueFd>(std::move(fd)), 0, bytes.size()};
+}
+
 /// The file of a blob, of the size that its descriptor says.
 FileSpan find_blob(const ImageFiles& files, const Descriptor& descriptor, const std::string& what) {
-  const auto span = files.find(blob_name(descriptor.digest));
+  auto span = files.find(blob_name(descriptor.digest));
+  if (!span && descriptor.data) span = in_memory(*descriptor.data);
   if (!span) throw refusal(Refusal::BlobMissing, what + " " + descriptor.digest.str() + " is not there");
   if (span->size != descriptor.size)
     throw refusal(Refusal::SizeMismatch, what + " " + descriptor.digest.str() + " has " + std::to_string(span->size) +
@@ -41,6 +52,12 @@ std::string read_document(const ImageFiles& files, const Descriptor& descriptor,
 const Json* list_member(const Json& json, const char* key) {
   const auto found = json.is_object() ? json.find(key) : json.end();
   return found != json.end() && found->is_array() ? &*found : nullptr;
+}
+
+/// An image without any layer may say so by a list that is null.
+bool is_image(const Json& json) {
+  if (list_member(json, "layers")) return true;
+  return json.is_object() && json.contains("config") && json.contains("layers") && json["layers"].is_null();
 }
 
 std::vector<Descriptor> descriptors_in(const Json& list, const std::string& origin) {
@@ -91,26 +108,38 @@ class PlatformChoice {
  public:
   PlatformChoice(const ImageFiles& files, const Platform& wanted) : files_(files), wanted_(wanted) {}
 
-  /// The manifest to take of `descriptors`, with its bytes; empty when none suits.
-  std::optional<Json> choose(const std::vector<Descriptor>& descriptors, int depth) {
+  struct Found {
+    int distance;  // of its platform
+    Json manifest;
+  };
+
+  /// The manifest to take of `descriptors`: the nearest one; empty when none suits.
+  std::optional<Found> choose(const std::vector<Descriptor>& descriptors, int depth) {
     if (depth > kIndexDepth)
       throw refusal(Refusal::NoImage, "indexes are nested deeper than " + std::to_string(kIndexDepth));
     std::vector<Descriptor> images;
     std::copy_if(descriptors.begin(), descriptors.end(), std::back_inserter(images),
                  [](const Descriptor& descriptor) { return !descriptor.is_attestation(); });
     // What is for another platform is not even read: layouts often hold one platform alone.
+    std::vector<std::pair<int, const Descriptor*>> suitable;
     for (const Descriptor& descriptor : images) {
       if (descriptor.platform.empty()) continue;
-      if (!descriptor.platform.suits(wanted_))
+      if (const auto distance = descriptor.platform.distance(wanted_))
+        suitable.emplace_back(*distance, &descriptor);
+      else
         seen_.insert(descriptor.platform.str());
-      else if (auto manifest = open(descriptor, depth, /*alone=*/true))
-        return manifest;
     }
-    const bool alone = depth == 0 && images.size() == 1;
+    std::stable_sort(suitable.begin(), suitable.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (const auto& [distance, descriptor] : suitable)
+      if (auto found = open(*descriptor, depth, distance)) return found;
+    std::optional<int> alone;
+    if (depth == 0 && images.size() == 1) alone = 0;
+    std::optional<Found> nearest;
     for (const Descriptor& descriptor : images)
       if (descriptor.platform.empty())
-        if (auto manifest = open(descriptor, depth, alone)) return manifest;
-    return std::nullopt;
+        if (auto found = open(descriptor, depth, alone); found && (!nearest || found->distance < nearest->distance))
+          nearest = std::move(found);
+    return nearest;
   }
   [[noreturn]] void nothing_suits() const {
     if (seen_.empty() && unusable_) throw *unusable_;
@@ -126,22 +155,25 @@ class PlatformChoice {
     return out;
   }
 
-  std::optional<Json> open(const Descriptor& descriptor, int depth, bool alone) {
+  /// `distance` is what is known of the platform already.
+  std::optional<Found> open(const Descriptor& descriptor, int depth, std::optional<int> distance) {
+    // Each is read once: indexes that name one another many times over would otherwise take forever.
+    if (!opened_.insert(descriptor.digest).second) return std::nullopt;
     const std::string bytes = read_document(files_, descriptor, "manifest");
     Json json = parse_document(bytes, "manifest " + descriptor.digest.str());
     if (const Json* children = list_member(json, "manifests"))
       return choose(descriptors_in(*children, "index " + descriptor.digest.str()), depth + 1);
-    if (!list_member(json, "layers"))
+    if (!is_image(json))
       throw refusal(Refusal::NoImage, "manifest " + descriptor.digest.str() + " is neither an index nor an image" +
                                           (json.contains("fsLayers") ? ", but of the old schema 1" : ""));
-    if (alone) return json;
+    if (distance) return Found{*distance, std::move(json)};
     // Without a platform in its descriptor the config tells which one it is for. What is no image (signatures and the
     // like stand beside images) or is not whole is not taken, and only told when nothing else suits.
     try {
       const Descriptor config = Descriptor::parse(json.value("config", Json()), "manifest " + descriptor.digest.str());
       const ImageDocument document =
           ImageDocument::parse(read_document(files_, config, "config"), "config " + config.digest.str());
-      if (document.platform.suits(wanted_)) return json;
+      if (const auto suits = document.platform.distance(wanted_)) return Found{*suits, std::move(json)};
       seen_.insert(document.platform.str());
     } catch (const Error& error) {
       if (!unusable_) unusable_ = error;
@@ -152,6 +184,7 @@ class PlatformChoice {
   const ImageFiles& files_;
   const Platform& wanted_;
   std::set<std::string> seen_;
+  std::set<Digest> opened_;
   std::optional<Error> unusable_;
 };
 
@@ -164,6 +197,12 @@ FoundImage find_in_layout(const ImageFiles& files, const std::string& reference,
     if (files.find("manifest.json")) error.hint("docker-archive:, since there is a manifest.json");
     throw error;
   }
+  if (const auto file = files.find("oci-layout")) {
+    const Json layout = parse_document(file->read(kDocument), "oci-layout");
+    const std::string version = layout.is_object() ? json_string_or(layout, "imageLayoutVersion", "1") : "1";
+    if (version != "1" && !version.starts_with("1."))
+      throw refusal(Refusal::NoImage, "the layout is of version " + quote(version) + ", which dsec does not know");
+  }
   const Json index = parse_document(index_file->read(kDocument), "index.json");
   const Json* entries = list_member(index, "manifests");
   if (!entries) throw refusal(Refusal::Damaged, "index.json lists no manifests");
@@ -171,12 +210,14 @@ FoundImage find_in_layout(const ImageFiles& files, const std::string& reference,
   PlatformChoice choice(files, wanted);
   const std::vector<Descriptor> named = choose_by_name(descriptors_in(*entries, "index.json"), reference);
   if (named.empty()) throw refusal(Refusal::NoImage, "index.json lists no image");
-  const auto manifest = choice.choose(named, 0);
-  if (!manifest) choice.nothing_suits();
+  const auto chosen = choice.choose(named, 0);
+  if (!chosen) choice.nothing_suits();
+  const Json& manifest = chosen->manifest;
 
-  const Descriptor config = Descriptor::parse(manifest->value("config", Json()), "the manifest");
+  const Descriptor config = Descriptor::parse(manifest.value("config", Json()), "the manifest");
   FoundImage found{ImageDocument::parse(read_document(files, config, "config"), "config " + config.digest.str()), {}};
-  const std::vector<Descriptor> layers = descriptors_in(*list_member(*manifest, "layers"), "the manifest");
+  std::vector<Descriptor> layers;
+  if (const Json* list = list_member(manifest, "layers")) layers = descriptors_in(*list, "the manifest");
   if (layers.size() != found.document.diff_ids.size())
     throw refusal(Refusal::DiffIdMismatch, "the manifest lists " + std::to_string(layers.size()) +
                                                " layers, but the config has diff_ids for " +

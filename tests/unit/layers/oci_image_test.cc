@@ -115,6 +115,10 @@ TEST_CASE("the platform is chosen among nested indexes, and what is for others i
       has(refusal_of(kLayout, root, {.platform = "linux/riscv64"}),
           "platform-missing: there is no image for linux/riscv64 | --platform with one of linux/amd64, linux/arm/v7"));
   CHECK(has(refusal_of(kLayout, root, {.platform = "linux/s390x"}), "blob-missing"));
+  // An image without a variant in its config is what its descriptor says, and older variants run on newer processors.
+  CHECK(read_image(kLayout, root, {.platform = "linux/arm"}).listing == "arm");
+  CHECK(read_image(kLayout, root, {.platform = "linux/arm/v8"}).listing == "arm");
+  CHECK(has(refusal_of(kLayout, root, {.platform = "linux/arm/v6"}), "platform-missing"));
   // Without platforms in the descriptors the configs tell.
   image.index(
       {image.manifest({layer("arm64")}, image.config({layer("arm64")}, "arm64")), image.image({layer("amd64")})});
@@ -201,6 +205,84 @@ TEST_CASE("an archive of a layout, packed or not, gives the same layer as the la
   CHECK(has(refusal_of(kDocker, work.path() / "image.tar"), "oci-archive:, since there is an index.json"));
   CHECK(has(refusal_of(kLayout, work.path() / "image.tar"), "it is no directory"));
   CHECK_THROWS_AS(ImageSource(kArchive, work.path() / "nothing", work.path()), Error);
+}
+
+TEST_CASE("of several variants the nearest is taken, wherever it stands", "[layers][oci]") {
+  const TempDirectory work(fs::temp_directory_path());
+  ImageBuilder image(work.path() / "image");
+  const auto for_variant = [&](const std::string& architecture, const std::string& variant) {
+    const std::string name = architecture + variant;
+    Json descriptor = image.manifest({layer(name)}, image.config({layer(name)}, architecture));
+    descriptor["platform"] = {{"os", "linux"}, {"architecture", architecture}};
+    if (!variant.empty()) descriptor["platform"]["variant"] = variant;
+    return descriptor;
+  };
+  image.index({for_variant("arm", "v5"), for_variant("arm", "v7"), for_variant("arm", "v6"), for_variant("amd64", "v3"),
+               for_variant("amd64", ""), for_variant("amd64", "v2")});
+  const auto taken = [&](const std::string& platform) {
+    return read_image(kLayout, image.root(), {.platform = platform}).listing;
+  };
+  CHECK(taken("linux/arm") == "armv7");
+  CHECK(taken("linux/arm/v6") == "armv6");
+  CHECK(taken("linux/amd64") == "amd64");
+  CHECK(taken("linux/amd64/v2") == "amd64v2");
+  CHECK(taken("linux/amd64/v4") == "amd64v3");
+  image.index({for_variant("amd64", "v3"), for_variant("amd64", "v2")});
+  CHECK(taken("linux/amd64") == "amd64v2");
+}
+
+TEST_CASE("indexes that name one another many times over are read once", "[layers][oci]") {
+  const TempDirectory work(fs::temp_directory_path());
+  ImageBuilder image(work.path() / "image");
+  Json wide = image.manifest({layer("s390x")}, image.config({layer("s390x")}, "s390x"));
+  wide["platform"] = {{"os", "linux"}, {"architecture", "s390x"}};
+  for (int level = 0; level < 7; ++level)
+    wide = image.descriptor(Json{{"schemaVersion", 2}, {"manifests", std::vector<Json>(40, wide)}}.dump());
+  image.index({wide});
+  CHECK(has(refusal_of(kLayout, image.root()), "platform-missing"));
+  CHECK(read_image(kLayout, image.root(), {.platform = "linux/s390x"}).listing == "s390x");
+}
+
+TEST_CASE("a blob may come along in its descriptor", "[layers][oci]") {
+  const TempDirectory work(fs::temp_directory_path());
+  ImageBuilder image(work.path() / "image");
+  const ImageBuilder::Layer one = layer("one");
+  // The text of base64 is made by hand: 'QUFB' is "AAA".
+  Json manifest = {{"schemaVersion", 2}, {"config", image.descriptor(image.config({}).dump())}, {"layers", nullptr}};
+  manifest["config"]["data"] = "QUFB";
+  image.index({image.descriptor(manifest.dump())});
+  CHECK(read_image(kLayout, image.root()).listing.empty());  // the file counts, and an image may have no layers
+  fs::remove(image.blob_path(Digest::parse(manifest["config"]["digest"].get<std::string>())));
+  CHECK(has(refusal_of(kLayout, image.root()), "size-mismatch"));
+  manifest["config"] = {{"digest", Digest::of("{}").str()}, {"size", 2}, {"data", "e30="}};
+  image.index({image.descriptor(manifest.dump())});
+  CHECK(has(refusal_of(kLayout, image.root()), "this is an artifact and no image"));
+}
+
+TEST_CASE("a layout of an unknown version is refused", "[layers][oci]") {
+  const TempDirectory work(fs::temp_directory_path());
+  ImageBuilder image(work.path() / "image");
+  image.index({image.image({layer("a")})});
+  write_file_atomic(image.root() / "oci-layout", R"({"imageLayoutVersion":"2.0.0"})");
+  CHECK(has(refusal_of(kLayout, image.root()), "no-image: the layout is of version '2.0.0'"));
+}
+
+TEST_CASE("a file with holes in an image archive is read whole", "[layers][oci]") {
+  const TempDirectory work(fs::temp_directory_path());
+  ImageBuilder scratch(work.path() / "scratch");
+  const std::string blob = TarBuilder().file("f", std::string(2048, '\0') + "end").str();
+  const std::string config = scratch.config({{blob, {}}}).dump();
+  const std::string manifest =
+      Json::array({{{"Config", "c.json"}, {"RepoTags", {"x"}}, {"Layers", {"layer.tar"}}}}).dump();
+  write_file_atomic(work.path() / "d.tar",
+                    TarBuilder()
+                        .file("layer.tar", blob.substr(0, 512) + blob.substr(2560),
+                              {.pax = {{"GNU.sparse.size", std::to_string(blob.size())},
+                                       {"GNU.sparse.map", "0,512,2560," + std::to_string(blob.size() - 2560)}}})
+                        .file("c.json", config)
+                        .file("manifest.json", manifest)
+                        .str());
+  CHECK(read_image(kDocker, (work.path() / "d.tar").native()).listing == "f");
 }
 
 TEST_CASE("links in a docker archive lead to its own files alone", "[layers][oci]") {
