@@ -17,7 +17,10 @@ constexpr std::size_t kNamesShown = 5;
 }  // namespace
 
 ArchiveStack::ArchiveStack(LayerTree::Markers markers, const SourceOptions& options)
-    : options_(options), budget_(options.limits), tree_(markers, options.limits) {}
+    : options_(options),
+      globals_(markers == LayerTree::Markers::Ordinary ? TarReader::Globals::Apply : TarReader::Globals::PassOver),
+      budget_(options.limits),
+      tree_(markers, options.limits) {}
 
 Digest ArchiveStack::add(const FileSpan& archive, const ArchiveClaims& claims, Progress& progress) {
   return attempt("cannot read " + claims.name, [&] {
@@ -30,7 +33,7 @@ Digest ArchiveStack::add(const FileSpan& archive, const ArchiveClaims& claims, P
     HashingStream content(unpacked);
     ByteStream& stream = same ? static_cast<ByteStream&>(unpacked) : content;
     budget_.begin_archive(archive.size);
-    TarReader reader(stream, budget_);
+    TarReader reader(stream, budget_, globals_);
     std::optional<Error> entry_error;
     try {
       while (auto member = reader.next()) {
@@ -38,6 +41,7 @@ Digest ArchiveStack::add(const FileSpan& archive, const ArchiveClaims& claims, P
         tree_.add(std::move(*member));
         progress.advance(claims.name, span.position(), archive.size);
       }
+      if (reader.has_trailing_data()) with_trailing_data_.push_back(claims.name);
     } catch (Error& error) {
       // Wrong bytes explain what is wrong with their entries, so a wrong digest is the better answer; but to learn it
       // the rest is read only as it lies there, never unpacked.
@@ -109,7 +113,10 @@ void ArchiveStack::emit(std::size_t image, TreeSink& sink) const {
 }
 
 std::vector<std::string> ArchiveStack::warnings() const {
-  if (dropped_xattrs_.empty()) return {};
+  std::vector<std::string> warnings;
+  for (const std::string& name : with_trailing_data_)
+    warnings.push_back(name + " has bytes behind its end, which were not read as entries");
+  if (dropped_xattrs_.empty()) return warnings;
   std::string names;
   std::size_t shown = 0;
   for (const auto& [name, count] : dropped_xattrs_) {
@@ -117,7 +124,11 @@ std::vector<std::string> ArchiveStack::warnings() const {
     names += (names.empty() ? "" : ", ") + quote(name) + " (" + std::to_string(count) + ")";
   }
   if (dropped_xattrs_.size() > kNamesShown) names += ", …";
-  return {"extended attributes that belong to a host or that overlayfs would act on were left out: " + names};
+  warnings.push_back(
+      "extended attributes that belong to a host, that overlayfs would act on or that such an entry cannot have were "
+      "left out: " +
+      names);
+  return warnings;
 }
 
 }  // namespace dsec::layers

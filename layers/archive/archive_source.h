@@ -35,6 +35,7 @@ class ArchiveStack {
 
  private:
   const SourceOptions options_;
+  const TarReader::Globals globals_;
   InputBudget budget_;
   LayerTree tree_;
   std::vector<FileSpan> archives_;
@@ -42,6 +43,7 @@ class ArchiveStack {
   std::vector<std::vector<ImageEntry>> images_;
   std::uint64_t image_bytes_ = 0;
   std::map<std::string, std::uint64_t> dropped_xattrs_;  // name and how often
+  std::vector<std::string> with_trailing_data_;          // names of archives
 };
 
 }  // namespace dsec::layers

@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "layers/archive/decompress.h"
 #include "layers/archive/refusal.h"
+#include "layers/archive/tar_header.h"
 
 namespace dsec::layers {
 namespace {
@@ -49,7 +50,7 @@ struct ContentReader::Unpacking {
 };
 
 ContentReader::ContentReader(FileSpan archive) : archive_(std::move(archive)) {
-  char head[8] = {};
+  char head[kTarBlock];
   const ssize_t got = ::pread(archive_.file->get(), head, std::min<std::uint64_t>(sizeof head, archive_.size),
                               static_cast<off_t>(archive_.offset));
   if (got < 0) throw system_error("read");

@@ -4,6 +4,7 @@
 
 #include "layers/archive/decoder.h"
 #include "layers/archive/refusal.h"
+#include "layers/archive/tar_header.h"
 
 namespace dsec::layers {
 namespace {
@@ -19,6 +20,7 @@ bool is_zstd_skippable(std::string_view head) {
 
 Packing packing_of(std::string_view head) {
   using namespace std::string_view_literals;
+  if (head.size() >= kTarBlock && TarHeader(head.substr(0, kTarBlock)).checksum_fits()) return Packing::None;
   if (head.starts_with("\x1f\x8b"sv)) return Packing::Gzip;
   if (head.starts_with("\x28\xb5\x2f\xfd"sv) || is_zstd_skippable(head)) return Packing::Zstd;
   if (head.starts_with("\xfd\x37\x7a\x58\x5a\0"sv)) return Packing::Xz;

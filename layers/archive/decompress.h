@@ -11,7 +11,8 @@ class Decoder;
 
 enum class Packing { None, Gzip, Zstd, Xz, Bzip2 };
 
-/// Judged by the first bytes alone: what a name or a media type says is no evidence.
+/// Judged by the first bytes alone: what a name or a media type says is no evidence. `head` should have the first 512
+/// bytes where there are so many: an archive may begin with a file whose name looks like a packing's magic number.
 Packing packing_of(std::string_view head);
 
 /// What `packed` unpacks to: all members of gzip, all frames of zstd (skippable ones are skipped), all streams of xz

@@ -67,7 +67,7 @@ void InputBudget::check_size() const {
         .hint("allow more with --max-ratio");
 }
 
-std::string normal_path(std::string_view raw, const InputLimits& limits) {
+std::string normal_path(std::string_view raw, const InputLimits& limits, std::string_view marker) {
   if (raw.find('\0') != std::string_view::npos)
     throw refusal(Refusal::NotRepresentable, "entry " + quote(raw) + " has a NUL in its name");
   std::string path;
@@ -78,7 +78,7 @@ std::string normal_path(std::string_view raw, const InputLimits& limits) {
     rest.remove_prefix(std::min(slash + 1, rest.size()));
     if (part.empty() || part == ".") continue;
     if (part == "..") throw refusal(Refusal::PathEscapesRoot, "entry " + quote(raw) + " has '..' in its path");
-    if (part.size() > kNameMax)
+    if (part.size() > kNameMax + (part.starts_with(marker) ? marker.size() : 0))
       throw refusal(Refusal::NotRepresentable,
                     "entry " + quote(raw) + " has a name longer than the 255 bytes that Linux allows");
     if (++depth > kDepth)

@@ -32,7 +32,8 @@ class InputBudget {
 };
 
 /// `raw` as a path below the root: no leading '/', no empty or "." component. Throws Error for "..", for NULs, and for
-/// what is longer than Linux or `limits` allow.
-std::string normal_path(std::string_view raw, const InputLimits& limits);
+/// what is longer than Linux or `limits` allow. Names that begin with `marker` are never made: they stand for the name
+/// behind it, which alone is measured.
+std::string normal_path(std::string_view raw, const InputLimits& limits, std::string_view marker = {});
 
 }  // namespace dsec::layers

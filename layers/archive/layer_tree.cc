@@ -58,7 +58,8 @@ LayerTree::LayerTree(Markers markers, const InputLimits& limits)
 LayerTree::~LayerTree() = default;
 
 void LayerTree::add(TarMember member) {
-  std::string path = normal_path(member.entry.path, limits_);
+  std::string path =
+      normal_path(member.entry.path, limits_, markers_ == Markers::Delete ? kMarker : std::string_view());
   if (member.entry.type == EntryType::HardLink) member.entry.target = normal_path(member.entry.target, limits_);
   if (markers_ == Markers::Delete) {
     const auto [directory, name] = split_last(path);
@@ -164,7 +165,7 @@ LayerTree::Node* LayerTree::walk(std::string_view path, std::string_view entry, 
     const auto found = here.children.find(part);
     Node* next = found == here.children.end() ? nullptr : found->second.get();
     if (next && next->is_symlink()) {
-      if (next->archive == archive_)
+      if (create && next->archive == archive_)
         throw refusal(Refusal::PathEscapesRoot, "entry " + quote(entry) + " leads through the symlink " + quote(part) +
                                                     " to " + quote(next->inode->entry.target) +
                                                     ", which the same archive makes");
@@ -264,6 +265,13 @@ void LayerTree::apply_whiteout(const std::string& path) {
 void LayerTree::apply_opaque(const std::string& directory) {
   Node* node = walk_for_deletion(directory, directory + "/" + std::string(kOpaqueMarker));
   if (!node) return;
+  if (node == root_.get()) {
+    // Overlayfs does not look whether the root of a layer is opaque: its names are deleted one by one.
+    std::vector<std::string> names;
+    for (const auto& [name, child] : node->children) names.push_back(name);
+    for (const std::string& name : names) apply_whiteout(name);
+    return;
+  }
   auto kept = std::make_unique<Node>();
   kept->inode = node->inode;
   for (auto& [name, child] : node->children) {

@@ -23,7 +23,8 @@ std::uint64_t padded(std::uint64_t size) { return (size + kTarBlock - 1) / kTarB
 }  // namespace
 
 struct TarReader::Pending {
-  std::optional<std::string> path, link, sparse_name;
+  std::optional<std::string> path, link, sparse_name;  // of PAX records
+  std::optional<std::string> long_name, long_link;     // of GNU's own headers
   std::optional<std::uint64_t> size, uid, gid, major, minor, real_size;
   std::optional<Timestamp> mtime;
   std::map<std::string, std::string> xattrs;
@@ -32,6 +33,11 @@ struct TarReader::Pending {
   std::uint64_t sparse_major = 0, sparse_minor = 0;
   bool sparse = false, any = false;
 };
+
+TarReader::TarReader(ByteStream& stream, InputBudget& budget, Globals globals)
+    : stream_(stream), budget_(budget), globals_(globals), global_(std::make_unique<Pending>()) {}
+
+TarReader::~TarReader() = default;
 
 void TarReader::damaged(std::string_view what) const {
   throw refusal(Refusal::Damaged, "the tar archive is damaged" + (last_.empty() ? "" : " after entry " + quote(last_)) +
@@ -77,6 +83,7 @@ void TarReader::skip(std::uint64_t size) {
 void TarReader::drain() {
   ended_ = true;
   do {
+    trailing_data_ |= piece_.find_first_not_of('\0') != std::string_view::npos;
     position_ += piece_.size();
     piece_ = stream_.next();
     budget_.unpacked(position_ + piece_.size());
@@ -107,7 +114,7 @@ std::string TarReader::read_content(std::uint64_t size, std::string_view what) {
 std::optional<TarMember> TarReader::next() {
   if (ended_) return std::nullopt;
   skip(std::exchange(to_skip_, 0));
-  Pending pending;
+  Pending pending = *global_;
   std::string block;
   const auto until_nul = [](const std::string& text) { return text.substr(0, text.find('\0')); };
   for (;;) {
@@ -137,17 +144,19 @@ std::optional<TarMember> TarReader::next() {
         continue;
       case 'g':
         if (!size || *size < 0) damaged("a global header has no size");
-        read_content(*size, "a global header");
+        if (const std::string records = read_content(*size, "a global header"); globals_ == Globals::Apply) {
+          apply_records(*global_, records);
+          // One name or size for all entries would only take apart what follows.
+          global_->path.reset();
+          global_->link.reset();
+          global_->size.reset();
+          if (!pending.any) pending = *global_;
+        }
         continue;
       case 'L':
       case 'K':
         if (!size || *size < 0) damaged("a long name has no size");
-        // PAX records say the same better when both are there.
-        if (auto text = until_nul(read_content(*size, "a long name")); header.type() == 'L') {
-          if (!pending.path) pending.path = std::move(text);
-        } else if (!pending.link) {
-          pending.link = std::move(text);
-        }
+        (header.type() == 'L' ? pending.long_name : pending.long_link) = until_nul(read_content(*size, "a long name"));
         pending.any = true;
         continue;
       case 'V':  // the volume's name
@@ -190,7 +199,13 @@ void TarReader::apply_records(Pending& pending, std::string_view bytes) {
                                                      quote(last_) + " names nobody by number");
       keep_xattr(key == "SCHILY.acl.access" ? "system.posix_acl_access" : "system.posix_acl_default", std::move(*acl));
     } else if (value.empty()) {
-      continue;  // an empty value takes back what was said before; the header's own field counts again
+      // It takes back what was said before; the header's own field counts again.
+      if (key == "path") pending.path.reset();
+      if (key == "linkpath") pending.link.reset();
+      if (key == "size") pending.size.reset();
+      if (key == "uid") pending.uid.reset();
+      if (key == "gid") pending.gid.reset();
+      if (key == "mtime") pending.mtime.reset();
     } else if (key == "path") {
       pending.path = value;
     } else if (key == "linkpath") {
@@ -240,19 +255,35 @@ TarMember TarReader::finish(const std::string& block, Pending& pending) {
   const TarHeader header(block);
   TarMember member;
   Entry& entry = member.entry;
-  entry.path = pending.sparse_name ? *pending.sparse_name : pending.path ? *pending.path : header.name();
+  // PAX records say the same as GNU's long names, and better, when both are there.
+  for (const std::optional<std::string>* said : {&pending.sparse_name, &pending.path, &pending.long_name})
+    if (*said && entry.path.empty()) entry.path = **said;
+  if (entry.path.empty()) entry.path = header.name();
   last_ = entry.path;
   const auto not_representable = [&](const std::string& why) {
     return refusal(Refusal::NotRepresentable, "entry " + quote(entry.path) + " " + why);
   };
+
+  const auto mode = header.mode(), uid = header.uid(), gid = header.gid(), size = header.size(), mtime = header.mtime();
+  if (!mode || !size || *size < 0 || (!pending.mtime && !mtime) || (!pending.uid && !uid) || (!pending.gid && !gid))
+    damaged("a number in the header of " + quote(entry.path) + " is malformed");
+  // Only these have content; other types may state a size (of a link's target) without having any.
+  const bool has_content = std::string_view(
+                               "\0"
+                               "07SD",
+                               5)
+                               .find(header.type()) != std::string_view::npos;
+  const std::uint64_t stored = has_content ? pending.size.value_or(static_cast<std::uint64_t>(*size)) : 0;
+  if (stored > std::numeric_limits<std::int64_t>::max()) damaged("the size of " + quote(entry.path) + " is malformed");
 
   switch (header.type()) {
     case '\0':
     case '0':
     case '7':
     case 'S':
-      // Archives older than ustar mark directories by the slash alone.
-      entry.type = entry.path.ends_with('/') ? EntryType::Directory : EntryType::File;
+      // Archives older than ustar mark directories by the slash alone; in newer ones it is none that has content.
+      entry.type =
+          entry.path.ends_with('/') && (header.type() == '\0' || stored == 0) ? EntryType::Directory : EntryType::File;
       break;
     case '1':
       entry.type = EntryType::HardLink;
@@ -277,14 +308,13 @@ TarMember TarReader::finish(const std::string& block, Pending& pending) {
       throw not_representable("is of the unknown type " + quote(std::string(1, header.type())));
   }
 
-  const auto mode = header.mode(), uid = header.uid(), gid = header.gid(), size = header.size(), mtime = header.mtime();
-  if (!mode || !size || *size < 0 || (!pending.mtime && !mtime) || (!pending.uid && !uid) || (!pending.gid && !gid))
-    damaged("a number in the header of " + quote(entry.path) + " is malformed");
   // Linux gives symlinks no other permissions, whatever an archive says of them.
   entry.mode = entry.type == EntryType::Symlink ? 0777 : static_cast<std::uint32_t>(*mode) & 07777;
   const auto id = [&](std::optional<std::uint64_t> extended, std::int64_t plain, const char* what) {
+    if (!extended && plain < 0) throw not_representable("has the " + std::string(what) + " " + std::to_string(plain));
     const std::uint64_t value = extended ? *extended : static_cast<std::uint64_t>(plain);
-    if (value > std::numeric_limits<std::uint32_t>::max())
+    // The largest number of 32 bits is no id: it stands for "leave it as it is" in chown(2).
+    if (value >= std::numeric_limits<std::uint32_t>::max())
       throw not_representable("has the " + std::string(what) + " " + std::to_string(value));
     return static_cast<std::uint32_t>(value);
   };
@@ -292,14 +322,10 @@ TarMember TarReader::finish(const std::string& block, Pending& pending) {
   entry.gid = id(pending.gid, gid.value_or(0), "group");
   entry.mtime = pending.mtime ? *pending.mtime : Timestamp{*mtime, 0};
 
-  // Only these have content; other types may state a size (of a link's target) without having any.
-  const bool has_content = entry.type == EntryType::File || header.type() == 'D';
-  const std::uint64_t stored = has_content ? pending.size.value_or(static_cast<std::uint64_t>(*size)) : 0;
-  if (stored > std::numeric_limits<std::int64_t>::max()) damaged("the size of " + quote(entry.path) + " is malformed");
   to_skip_ = padded(stored);
 
   if (entry.type == EntryType::Symlink || entry.type == EntryType::HardLink) {
-    entry.target = pending.link ? *pending.link : header.link();
+    entry.target = pending.link ? *pending.link : pending.long_link ? *pending.long_link : header.link();
     if (entry.target.empty()) throw not_representable("is a link to an empty name");
     if (entry.target.find('\0') != std::string::npos) throw not_representable("is a link to a name with a NUL");
     if (entry.type == EntryType::Symlink && entry.target.size() > 4095)
@@ -320,12 +346,19 @@ TarMember TarReader::finish(const std::string& block, Pending& pending) {
       throw not_representable("is the character device 0:0, which overlayfs would take for a deletion");
   }
 
+  if (entry.type == EntryType::HardLink) pending.xattrs.clear();  // the entry that it names has them
+  std::erase_if(pending.xattrs, [&](const auto& item) {
+    if (xattr_suits(entry.type, item.first)) return false;
+    pending.dropped.push_back(item.first);
+    return true;
+  });
   std::uint64_t metadata = entry.path.size() + entry.target.size();
   for (const auto& [name, value] : pending.xattrs) {
     metadata += name.size() + value.size();
     if (const auto problem = xattr_problem(name, value))
       throw not_representable("has an extended attribute " + quote(name) + " that cannot be stored: " + *problem);
   }
+  if (const auto problem = xattrs_problem(pending.xattrs)) throw not_representable(*problem);
   entry.xattrs = std::move(pending.xattrs);
   member.dropped = std::move(pending.dropped);
 

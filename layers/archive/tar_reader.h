@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,15 +28,21 @@ struct TarMember {
 
 /// Reads a tar archive: ustar, PAX, GNU and old V7 headers, sparse files of all forms. Names stay the bytes that they
 /// are and times keep their sign and fraction, which libarchive's own tar reader promises for neither; it also tells
-/// where content lies, so that content can be read later and in another order. Global headers are passed over, as
-/// container runtimes do. Throws Error naming the entry.
+/// where content lies, so that content can be read later and in another order. Throws Error naming the entry.
 class TarReader {
  public:
+  /// What a global header says of all entries behind it: counts, as POSIX has it, or is passed over, as container
+  /// runtimes do with the layers of images.
+  enum class Globals { Apply, PassOver };
+
   /// Both must outlive the reader.
-  TarReader(ByteStream& stream, InputBudget& budget) : stream_(stream), budget_(budget) {}
+  TarReader(ByteStream& stream, InputBudget& budget, Globals globals);
+  ~TarReader();
 
   /// The next entry; empty at the end of the archive, after which the stream was read to its end.
   std::optional<TarMember> next();
+  /// Whether something else than zeros lies behind the end of the archive.
+  bool has_trailing_data() const noexcept { return trailing_data_; }
 
  private:
   struct Pending;  // what extended headers said of the entry that follows them
@@ -52,10 +59,12 @@ class TarReader {
 
   ByteStream& stream_;
   InputBudget& budget_;
-  std::string_view piece_;      // not consumed yet
-  std::uint64_t position_ = 0;  // in the unpacked archive, of piece_
-  std::uint64_t to_skip_ = 0;   // content of the entry before, padding included
-  bool ended_ = false;
+  const Globals globals_;
+  std::unique_ptr<Pending> global_;  // what global headers said
+  std::string_view piece_;           // not consumed yet
+  std::uint64_t position_ = 0;       // in the unpacked archive, of piece_
+  std::uint64_t to_skip_ = 0;        // content of the entry before, padding included
+  bool ended_ = false, trailing_data_ = false;
   std::string last_;  // name of the entry before, for messages
 };
 

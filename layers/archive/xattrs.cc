@@ -86,6 +86,14 @@ std::optional<AclEntry> acl_entry(std::string_view line) {
   return entry;
 }
 
+// linux/capability.h: a magic number with the revision in its high byte, then what that revision holds.
+bool capability_fits(std::string_view value) {
+  constexpr std::array<std::size_t, 4> kSizes = {0, 12, 20, 24};
+  if (value.size() < 4) return false;
+  const std::uint32_t revision = get_le(value, 0, 4) >> 24;
+  return revision > 0 && revision < kSizes.size() && value.size() == kSizes.at(revision);
+}
+
 bool acl_value_fits(std::string_view value) {
   return value.size() >= 4 && (value.size() - 4) % 8 == 0 && get_le(value, 0, 4) == kAclVersion;
 }
@@ -107,11 +115,37 @@ XattrFate fate_of_xattr(std::string_view name) {
   return std::find(kKept.begin(), kKept.end(), name) != kKept.end() ? XattrFate::Keep : XattrFate::Drop;
 }
 
+bool xattr_suits(EntryType type, std::string_view name) {
+  if (name.starts_with("user.")) return type == EntryType::File || type == EntryType::Directory;
+  if (name == "system.posix_acl_default") return type == EntryType::Directory;
+  return type != EntryType::Symlink;
+}
+
 std::optional<std::string> xattr_problem(std::string_view name, std::string_view value) {
   if (name.size() > 255) return "its name is longer than the 255 bytes that Linux allows";
   if (name == "user." || name.find('\0') != std::string_view::npos) return "its name is none";
   if (value.size() > 65535) return "its value is longer than the 65535 bytes that EROFS can hold";
   if (name.starts_with("system.posix_acl_") && !acl_value_fits(value)) return "its value is no POSIX ACL of version 2";
+  if (name == "security.capability" && !capability_fits(value)) return "its value is no file capability";
+  return std::nullopt;
+}
+
+std::optional<std::string> xattrs_problem(const std::map<std::string, std::string>& xattrs) {
+  // EROFS counts the bytes of an inode's attributes in units of 4 and in 16 bits, each with a header of 4 bytes;
+  // mkfs.erofs does not look, and writes an image that cannot be read.
+  constexpr std::size_t kInodeBytes = 12 + 4 * 65534;
+  constexpr std::size_t kListBytes = 65536;  // XATTR_LIST_MAX
+  std::size_t bytes = 12, list = 0;
+  for (const auto& [name, value] : xattrs) {
+    bytes += (4 + name.size() + value.size() + 3) / 4 * 4;
+    list += name.size() + 1;
+  }
+  if (bytes > kInodeBytes)
+    return "has extended attributes of " + std::to_string(bytes) + " bytes, more than the " +
+           std::to_string(kInodeBytes) + " that EROFS can hold";
+  if (list > kListBytes)
+    return "has extended attributes whose names come to " + std::to_string(list) + " bytes, more than the " +
+           std::to_string(kListBytes) + " that Linux can list";
   return std::nullopt;
 }
 

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "layers/source.h"
 
 namespace dsec::layers {
 
@@ -12,8 +15,14 @@ namespace dsec::layers {
 enum class XattrFate { Keep, Drop };
 XattrFate fate_of_xattr(std::string_view name);
 
+/// Whether Linux lets an entry of `type` have the attribute at all: user.* only files and directories, ACLs anything
+/// but a symlink, and a default ACL only a directory.
+bool xattr_suits(EntryType type, std::string_view name);
+
 /// Why `value` cannot be stored under `name`, if so.
 std::optional<std::string> xattr_problem(std::string_view name, std::string_view value);
+/// Why one entry cannot have all of them together, if so.
+std::optional<std::string> xattrs_problem(const std::map<std::string, std::string>& xattrs);
 
 /// The value of system.posix_acl_* for an ACL in the text form that tar archives keep in SCHILY.acl.*
 /// ("user::rwx,user:name:r--:1000,group::r-x,mask::r-x,other::---"); empty when a part of it cannot be understood, such

@@ -11,6 +11,8 @@
 #include <cerrno>
 
 #include "core/base/error.h"
+#include "layers/archive/refusal.h"
+#include "layers/archive/xattrs.h"
 #include "layers/erofs/tar_writer.h"
 
 namespace dsec::layers {
@@ -159,6 +161,8 @@ void ErofsWriter::end_content() {
 
 void ErofsWriter::entry(const Entry& entry) {
   end_content();
+  if (const auto problem = xattrs_problem(entry.xattrs))
+    throw refusal(Refusal::NotRepresentable, "entry " + quote(entry.path) + " " + *problem);
   make_parents(entry.path);
   if (entry.type == EntryType::Directory) {
     directories_.insert(entry.path);

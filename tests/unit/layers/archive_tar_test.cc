@@ -207,11 +207,93 @@ TEST_CASE("long names of PAX and of GNU are understood", "[layers][archive]") {
   CHECK(tree.content(name + "x") == "pax");
 }
 
-TEST_CASE("global headers and unknown records change nothing", "[layers][archive]") {
+TEST_CASE("unknown records, and names in global headers, change nothing", "[layers][archive]") {
   TarBuilder tar;
   tar.extended('g', TarBuilder::record("comment", std::string(1500, 'x')) + TarBuilder::record("path", "evil"));
   tar.file("one", "1", {.pax = {{"VENDOR.key", std::string(3000, 'v')}}});
   CHECK(read_tar(tar).listing() == "one");
+}
+
+TEST_CASE("global headers count for what follows in a plain archive, and can be taken back", "[layers][archive]") {
+  TarBuilder tar;
+  tar.extended('g',
+               TarBuilder::record("uid", "55") + TarBuilder::record("mtime", "-1.5") + TarBuilder::record("size", "9"));
+  tar.file("a", "1").file("b", "22", {.pax = {{"uid", "66"}}}).file("c", "3", {.pax = {{"uid", ""}}});
+  tar.extended('g', TarBuilder::record("uid", "") + TarBuilder::record("gid", "7"));
+  tar.file("d", "4");
+  const RecordedTree tree = read_tar(tar);
+  CHECK(tree.at("a").entry.uid == 55);
+  CHECK(tree.at("a").entry.mtime == Timestamp{-2, 500'000'000});
+  CHECK(tree.at("b").entry.uid == 66);
+  CHECK(tree.content("b") == "22");
+  CHECK(tree.at("c").entry.uid == 0);
+  CHECK(tree.at("d").entry.uid == 0);
+  CHECK(tree.at("d").entry.gid == 7);
+}
+
+TEST_CASE("the last of several records and long names counts, and an empty one takes back", "[layers][archive]") {
+  TarBuilder tar;
+  tar.extended('x', TarBuilder::record("uid", "5") + TarBuilder::record("uid", "") + TarBuilder::record("path", "no") +
+                        TarBuilder::record("path", "yes") + TarBuilder::record("mtime", "5") +
+                        TarBuilder::record("mtime", ""));
+  tar.raw("f", {.uid = "11", .mtime = "20"});
+  for (const char* name : {"first", "second"})
+    tar.raw("././@LongLink", {.type = 'L', .data = name + std::string(1, '\0')});
+  tar.raw("short", {});
+  const RecordedTree tree = read_tar(tar);
+  CHECK(tree.listing() == "second yes");
+  CHECK(tree.at("yes").entry.uid == 9);
+  CHECK(tree.at("yes").entry.mtime == Timestamp{16, 0});
+}
+
+TEST_CASE("a slash at the end of a name makes a directory only of what has no content", "[layers][archive]") {
+  const RecordedTree tree = read_tar(TarBuilder()
+                                         .file("file/", "content")
+                                         .raw("old/", {.type = '\0', .mode = 0755, .data = "passed over"})
+                                         .raw("new/", {.mode = 0755})
+                                         .file("after", "x"));
+  CHECK(tree.listing() == "after file new/ old/");
+  CHECK(tree.content("file") == "content");
+}
+
+TEST_CASE("an archive whose first name looks like a packing's magic number is an archive", "[layers][archive]") {
+  for (const std::string& name : {std::string("BZh9"), std::string("\x1f\x8b\x08"), std::string("\xfd") + "7zXZ",
+                                  std::string("\x50\x2a\x4d\x18"), std::string("\x28\xb5") + "#\xfd"}) {
+    INFO(name);
+    CHECK(read_tar(TarBuilder().file(name, "x").file("after", "y")).content(name) == "x");
+  }
+}
+
+TEST_CASE("ids that mean none are refused", "[layers][archive]") {
+  CHECK(refusal_of(TarBuilder().file("f", "", {.pax = {{"uid", "4294967295"}}})).find("has the owner 4294967295") !=
+        std::string::npos);
+  CHECK(refusal_of(TarBuilder().raw("f", {.gid = std::string(8, '\xff')})).find("has the group -1") !=
+        std::string::npos);
+  CHECK(read_tar(TarBuilder().file("f", "", {.pax = {{"uid", "4294967294"}}})).at("f").entry.uid == 4294967294);
+}
+
+TEST_CASE("extended attributes that an entry cannot have are left out or refused", "[layers][archive]") {
+  const RecordedTree tree = read_tar(TarBuilder()
+                                         .add("s", {.type = '2', .link = "x", .pax = {{"SCHILY.xattr.user.a", "1"}}})
+                                         .add("p", {.type = '6', .pax = {{"SCHILY.xattr.user.a", "1"}}})
+                                         .dir("d", 0755, {.pax = {{"SCHILY.xattr.user.a", "1"}}}));
+  CHECK(tree.at("s").entry.xattrs.empty());
+  CHECK(tree.at("p").entry.xattrs.empty());
+  CHECK(tree.at("d").entry.xattrs.size() == 1);
+  const auto refused = [](const std::vector<std::pair<std::string, std::string>>& records, std::string_view why) {
+    const std::string text = refusal_of(TarBuilder().file("f", "", {.pax = records}));
+    INFO(text);
+    CHECK(text.find("entry-not-representable: entry 'f' has ") != std::string::npos);
+    CHECK(text.find(why) != std::string::npos);
+  };
+  refused({{"SCHILY.xattr.security.capability", "x"}}, "no file capability");
+  // mkfs.erofs writes an image that cannot be read of these.
+  std::vector<std::pair<std::string, std::string>> large, many;
+  for (char c = 'a'; c <= 'f'; ++c)
+    large.emplace_back("SCHILY.xattr.user." + std::string(1, c), std::string(50'000, c));
+  refused(large, "more than the 262148 that EROFS can hold");
+  for (int i = 0; i < 300; ++i) many.emplace_back("SCHILY.xattr.user." + std::string(240, 'n') + std::to_string(i), "");
+  refused(many, "more than the 65536 that Linux can list");
 }
 
 TEST_CASE("a symlink has the permissions that Linux gives every symlink", "[layers][archive]") {

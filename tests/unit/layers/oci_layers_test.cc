@@ -73,6 +73,14 @@ TEST_CASE("a deletion acts on lower layers only, wherever it stands", "[layers][
   CHECK(collapsed({low, TarBuilder().file(".wh..wh.aufs").hardlink("d/.wh.a", ".wh..wh.aufs")}) == "d/ d/b d/c");
 }
 
+TEST_CASE("a marker may be longer than a name, but what it deletes may not", "[layers][oci]") {
+  const std::string longest(255, 'n');
+  CHECK(collapsed({TarBuilder().dir("d").file("d/" + longest).file("d/kept"), TarBuilder().file("d/.wh." + longest)}) ==
+        "d/ d/kept");
+  CHECK(refusal_of({TarBuilder().file(".wh." + longest + "n")}).find("longer than the 255 bytes") != std::string::npos);
+  CHECK(refusal_of({TarBuilder().file(longest + "n")}).find("longer than the 255 bytes") != std::string::npos);
+}
+
 TEST_CASE("markers that name nothing are refused", "[layers][oci]") {
   CHECK(refusal_of({TarBuilder().file("d/.wh.")}).find("entry-not-representable") != std::string::npos);
   CHECK(refusal_of({TarBuilder().file("d/.wh...")}).find("entry-not-representable") != std::string::npos);
@@ -123,6 +131,11 @@ TEST_CASE("hard links reach lower layers and what their own layer deletes", "[la
   trees = trees_of({low.str(), TarBuilder().hardlink("h", "g").file("g", "new").str()});
   CHECK(trees[0].content("h") == "old");
   CHECK(trees[0].content("g") == "new");
+  // Reading through a symlink of its own archive writes nothing there.
+  CHECK(collapsed({TarBuilder().dir("d").file("d/f", "x").symlink("l", "d").hardlink("h", "l/f")}) ==
+        "d/ d/f h=>d/f l->d");
+  CHECK(refusal_of({TarBuilder().symlink("l", "../..").hardlink("h", "l/etc/passwd")}).find("path-escapes-root") !=
+        std::string::npos);
 }
 
 TEST_CASE("attributes of a directory come from the last layer that has an entry for it", "[layers][oci]") {
@@ -146,6 +159,8 @@ TEST_CASE("across images deletions are whiteouts, and only where something is hi
   // What the image itself deleted again leaves no mark.
   CHECK(stacked({low, TarBuilder().file("new"), TarBuilder().file(".wh.new")})[2] == "-new");
   CHECK(stacked({low, TarBuilder().file(".wh.d").file("d/implied")})[1] == "d/! d/implied");
+  // Overlayfs does not look whether a layer's root is opaque.
+  CHECK(stacked({low, TarBuilder().file(".wh..wh..opq").file("new").file("d/x")})[1] == "d/! d/x -e -empty new");
 }
 
 TEST_CASE("a sparse layer and an empty one make no image", "[layers][oci]") {
