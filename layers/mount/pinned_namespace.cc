@@ -205,10 +205,12 @@ std::vector<std::string> list_here() {
 class PinnedNamespace::Thread {
  public:
   explicit Thread(Pin pin) : pin_(std::move(pin)) {
+    // The promise is the thread's: whoever waits for it may be gone while it is still being kept.
     std::promise<void> joined;
-    thread_ = std::thread([this, &joined] { loop(joined); });
+    std::future<void> ready = joined.get_future();
+    thread_ = std::thread([this, joined = std::move(joined)]() mutable { loop(joined); });
     try {
-      joined.get_future().get();
+      ready.get();
     } catch (...) {
       thread_.join();
       throw;
