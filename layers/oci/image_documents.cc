@@ -101,8 +101,8 @@ Descriptor Descriptor::parse(const Json& json, const std::string& origin) {
                           {},
                           string_map(json, "annotations"),
                           {}};
-    if (const std::string data = json_string_or(json, "data", ""); !data.empty()) {
-      descriptor.data = base64_decode(data);
+    if (const std::string embedded = json_string_or(json, "data", ""); !embedded.empty()) {
+      descriptor.data = base64_decode(embedded);
       if (!descriptor.data) throw usage_error("'data' is no base64");
     }
     if (const Json* stated = member(json, "platform")) descriptor.platform = platform_from(*stated);
