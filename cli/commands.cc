@@ -52,6 +52,13 @@ void declare_commands(Command& root) {
   add_env_ls(env);
   add_env_inspect(env);
 
+  Command& fn = root.group("fn", "Function calls: one command in a sandbox of its own, with a verdict");
+  add_fn_run(fn);
+  add_fn_judge(fn);
+  add_fn_bench(fn);
+  add_fn_ls(fn);
+  add_fn_pool(fn);
+
   add_gc(root);
   add_doctor(root);
   Command& system = root.group("system", "This host's dsec");

@@ -107,11 +107,15 @@ Json to_json(const engine::SandboxInfo& info) {
 }
 
 Json to_json(const engine::SandboxStats& stats) {
-  return {
-      {"memory_bytes", stats.memory_bytes}, {"memory_limit", stats.memory_limit},
-      {"cpu_usec", stats.cpu_usec},         {"pids", stats.pids},
-      {"pids_limit", stats.pids_limit},     {"disk_bytes", stats.disk_bytes},
-      {"disk_limit", stats.disk_limit},     {"oom_kills", stats.oom_kills ? Json(*stats.oom_kills) : Json(nullptr)}};
+  return {{"memory_bytes", stats.memory_bytes},
+          {"memory_limit", stats.memory_limit},
+          {"memory_peak", stats.memory_peak ? Json(*stats.memory_peak) : Json(nullptr)},
+          {"cpu_usec", stats.cpu_usec},
+          {"pids", stats.pids},
+          {"pids_limit", stats.pids_limit},
+          {"disk_bytes", stats.disk_bytes},
+          {"disk_limit", stats.disk_limit},
+          {"oom_kills", stats.oom_kills ? Json(*stats.oom_kills) : Json(nullptr)}};
 }
 
 }  // namespace dsec::cli

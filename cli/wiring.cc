@@ -62,7 +62,7 @@ engine::Runners Wiring::runners() {
   std::error_code unknown;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", unknown);
   if (!parts_->container) parts_->container = runners::make_container_runner(home(), program);
-  return {{"container", *parts_->container}};
+  return {{"container", *parts_->container}, {"fncall", *parts_->container}};
 }
 
 engine::LocalEngine& Wiring::engine() {

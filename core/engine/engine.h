@@ -37,6 +37,7 @@ struct SandboxInfo {
 
 struct SandboxStats {
   std::uint64_t memory_bytes = 0, memory_limit = 0;  ///< limit 0: none
+  std::optional<std::uint64_t> memory_peak;          ///< the most it had at once; empty where nothing counts it
   std::uint64_t cpu_usec = 0;
   std::uint64_t pids = 0, pids_limit = 0;
   std::uint64_t disk_bytes = 0, disk_limit = 0;  ///< of the writable layer

@@ -178,13 +178,7 @@ class Reader {
     spec.backend = text_or(node, "backend", "container");
     spec.labels = text_map(node["labels"]);
     spec.accept_conflicts = text_or(node, "accept_conflicts", "false") == "true";
-    if (const YAML::Node limits = node["limits"]) {
-      if (limits["cpus"]) spec.limits.cpus = std::stod(limits["cpus"].Scalar());
-      if (limits["memory"]) spec.limits.memory = parse_size(limits["memory"].Scalar());
-      if (limits["pids"]) spec.limits.pids = std::stoull(limits["pids"].Scalar());
-      if (limits["disk"]) spec.limits.disk = parse_size(limits["disk"].Scalar());
-      if (limits["output"]) spec.limits.output = parse_size(limits["output"].Scalar());
-    }
+    if (node["limits"]) spec.limits = sandbox_limits(node["limits"]);
     if (const YAML::Node lifetime = node["lifetime"]) {
       if (lifetime["idle"]) spec.idle = parse_duration(lifetime["idle"].Scalar());
       if (lifetime["max"]) spec.lifetime = parse_duration(lifetime["max"].Scalar());
@@ -198,7 +192,65 @@ class Reader {
     return spec;
   }
 
+  FunctionSpec function(const std::string& name, const YAML::Node& node) {
+    FunctionSpec spec;
+    spec.name = name;
+    spec.environment = node["environment"].Scalar();
+    spec.command = command(node["command"]);
+    if (node["compile"]) spec.compile = command(node["compile"]);
+    if (node["warm_up"]) spec.warm_up = command(node["warm_up"]);
+    spec.preload = text_or(node, "preload", "false") == "true";
+    if (spec.preload && node["compile"])
+      report(node["compile"], "with `preload` the command starts before there is anything to compile");
+    if (const YAML::Node limits = node["limits"]) {
+      spec.run_limits = stage_limits(limits);
+      spec.limits = sandbox_limits(limits);
+    }
+    if (node["compile_limits"]) {
+      if (!node["compile"]) report(node["compile_limits"], "there is no `compile` to limit");
+      spec.compile_limits = stage_limits(node["compile_limits"]);
+    }
+    // A call's streams have their own limit, which ends the call.
+    spec.limits.output = Limits{}.output;
+    spec.workdir = text_or(node, "workdir");
+    if (!spec.workdir.empty()) absolute(node["workdir"]);
+    if (node["pool"]) spec.pool = static_cast<unsigned>(std::min(std::stoul(node["pool"].Scalar()), 10'000ul));
+    if (node["pool_idle"]) spec.pool_idle = parse_duration(node["pool_idle"].Scalar());
+    for (const YAML::Node& item : node["devices"] ? node["devices"] : YAML::Node(YAML::NodeType::Sequence)) {
+      const YAML::Node path = item.IsScalar() ? item : item["path"];
+      spec.devices.push_back({path.Scalar(), !item.IsScalar() && text_or(item, "shared", "false") == "true"});
+      if (!path.Scalar().starts_with("/dev/")) report(path, quote(path.Scalar()) + " is no path below /dev");
+      absolute(path);
+    }
+    return spec;
+  }
+
  private:
+  std::vector<std::string> command(const YAML::Node& node) {
+    std::vector<std::string> argv =
+        node.IsSequence() ? text_list(node) : std::vector<std::string>{"/bin/sh", "-c", node.Scalar()};
+    if (argv.empty() || argv.back().empty()) report(node, "the command is empty");
+    return argv;
+  }
+
+  static Limits sandbox_limits(const YAML::Node& node) {
+    Limits limits;
+    if (node["cpus"]) limits.cpus = std::stod(node["cpus"].Scalar());
+    if (node["memory"]) limits.memory = parse_size(node["memory"].Scalar());
+    if (node["pids"]) limits.pids = std::stoull(node["pids"].Scalar());
+    if (node["disk"]) limits.disk = parse_size(node["disk"].Scalar());
+    if (node["output"]) limits.output = parse_size(node["output"].Scalar());
+    return limits;
+  }
+
+  static FunctionLimits stage_limits(const YAML::Node& node) {
+    FunctionLimits limits;
+    if (node["time"]) limits.time = parse_duration(node["time"].Scalar());
+    if (node["cpu_time"]) limits.cpu_time = parse_duration(node["cpu_time"].Scalar());
+    if (node["output"]) limits.output = parse_size(node["output"].Scalar());
+    return limits;
+  }
+
   void check_source(const YAML::Node& node) {
     const std::string& text = node.Scalar();
     const std::size_t colon = text.find(':');
@@ -216,11 +268,7 @@ class Reader {
   std::optional<Step> step(const YAML::Node& node) {
     if (node["run"]) {
       RunStep run;
-      if (node["run"].IsSequence())
-        run.argv = text_list(node["run"]);
-      else
-        run.argv = {"/bin/sh", "-c", node["run"].Scalar()};
-      if (run.argv.empty()) report(node["run"], "the command is empty");
+      run.argv = command(node["run"]);
       run.workdir = text_or(node, "workdir");
       if (!run.workdir.empty()) absolute(node["workdir"]);
       run.user = text_or(node, "user");
@@ -293,6 +341,16 @@ void check_relations(const Project& project, const YAML::Node& root, std::vector
       break;
     }
   }
+  for (const FunctionSpec& function : project.functions) {
+    if (project.environment(function.environment)) continue;
+    const YAML::Mark at = root["functions"][function.name]["environment"].Mark();
+    std::vector<std::string> names;
+    for (const EnvironmentSpec& spec : project.environments) names.push_back(spec.name);
+    const std::vector<std::string> near = nearest_names(function.environment, names, 1);
+    problems.push_back({at.line + 1, at.column + 1,
+                        "there is no environment " + quote(function.environment) +
+                            (near.empty() ? "" : "; did you mean " + quote(near[0]) + "?")});
+  }
   if (const YAML::Node version = root["version"]; version.Scalar() != "1")
     problems.push_back({version.Mark().line + 1, version.Mark().column + 1,
                         "version " + version.Scalar() + " is unknown; this dsec knows 1"});
@@ -320,7 +378,7 @@ Project Project::parse(std::string_view yaml, const fs::path& file, const std::m
   problems.insert(problems.end(), shape_problems.begin(), shape_problems.end());
   if (!problems.empty()) throw_problems(file, std::move(problems));
 
-  Project project{file, fs::absolute(file).parent_path(), substitution.used, {}, {}, {}};
+  Project project{file, fs::absolute(file).parent_path(), substitution.used, {}, {}, {}, {}};
   Reader reader(problems);
   if (root["layers"])
     for (const auto& pair : root["layers"]) {
@@ -335,6 +393,9 @@ Project Project::parse(std::string_view yaml, const fs::path& file, const std::m
       add_reference(project, name, pair.second["workspace"]);
       for (const YAML::Node& toolkit : pair.second["toolkits"]) add_reference(project, name, toolkit);
     }
+  if (root["functions"])
+    for (const auto& pair : root["functions"])
+      project.functions.push_back(reader.function(pair.first.Scalar(), pair.second));
   check_relations(project, root, problems);
   if (!problems.empty()) throw_problems(file, std::move(problems));
   return project;
@@ -376,6 +437,12 @@ const EnvironmentSpec* Project::environment(std::string_view name) const {
   const auto found =
       std::find_if(environments.begin(), environments.end(), [&](const auto& spec) { return spec.name == name; });
   return found == environments.end() ? nullptr : &*found;
+}
+
+const FunctionSpec* Project::function(std::string_view name) const {
+  const auto found =
+      std::find_if(functions.begin(), functions.end(), [&](const auto& spec) { return spec.name == name; });
+  return found == functions.end() ? nullptr : &*found;
 }
 
 // ---- canonical forms ----

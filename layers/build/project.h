@@ -10,6 +10,7 @@
 #include "core/base/digest.h"
 #include "core/base/json.h"
 #include "core/model/environment_spec.h"
+#include "core/model/function_spec.h"
 #include "core/model/layer_ref.h"
 
 namespace dsec::layers {
@@ -92,10 +93,12 @@ struct Project {
   std::map<std::string, std::string> args;  ///< the values that ${NAME} was replaced by
   std::vector<LayerRecipe> layers;          ///< in the order of the file
   std::vector<EnvironmentSpec> environments;
+  std::vector<FunctionSpec> functions;
   std::vector<LayerReference> references;  ///< what layers stand on and environments are made of
 
   const LayerRecipe* layer(const LayerRef& ref) const;  ///< null when the project makes no such layer
   const EnvironmentSpec* environment(std::string_view name) const;
+  const FunctionSpec* function(std::string_view name) const;
 
   /// Reads and checks the whole file; ${NAME} and ${NAME:-default} take values from `args`, and $${ stands for ${.
   /// Throws Error (Usage) whose chain lists every problem as FILE:LINE:COLUMN: text.

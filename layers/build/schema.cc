@@ -114,11 +114,47 @@ Shape environment_shape() {
                  {"accept_conflicts", simple(Kind::Flag, "Accept that layers hide each other's directories")}});
 }
 
+Shape command_shape(std::string description) {
+  return nested(Kind::OneOf, std::move(description), {text(""), list("", text(""))});
+}
+
+// What one stage of a call may use.
+std::vector<Shape::Field> stage_limits() {
+  return {{"time", simple(Kind::Duration, "Of the clock, 10s by default")},
+          {"cpu_time", simple(Kind::Duration, "Processor time of all its processes")},
+          {"output", simple(Kind::Size, "Bytes of each stream, 1MiB by default; more ends the call")}};
+}
+
+Shape function_shape() {
+  std::vector<Shape::Field> limits = stage_limits();
+  limits.insert(limits.end(), {{"cpus", simple(Kind::Number, "Cores")},
+                               {"memory", simple(Kind::Size, "Bytes of memory, like 256MiB")},
+                               {"pids", simple(Kind::Integer, "Processes and threads")},
+                               {"disk", simple(Kind::Size, "Bytes of the writable layer")}});
+  const Shape device =
+      nested(Kind::OneOf, "A device node of the host, or {path, shared}",
+             {text(""), object("", {{"path", text("Absolute path below /dev"), true},
+                                    {"shared", simple(Kind::Flag, "Given to several sandboxes at a time")}})});
+  return object("A type of function calls: a command with limits in an environment",
+                {{"environment", text("The environment that a call runs in"), true},
+                 {"command", command_shape("A string for /bin/sh -c, or a list of arguments"), true},
+                 {"compile", command_shape("Runs before the command, with the files of the call")},
+                 {"warm_up", command_shape("Runs once when a sandbox of the pool is made")},
+                 {"preload", simple(Kind::Flag, "Start the command with the sandbox; it waits for its input")},
+                 {"limits", object("Limits of a call", std::move(limits))},
+                 {"compile_limits", object("Limits of compile", stage_limits())},
+                 {"workdir", text("Where files of a call are put and commands start")},
+                 {"pool", simple(Kind::Integer, "Sandboxes to have ready; none by default")},
+                 {"pool_idle", simple(Kind::Duration, "A sandbox that waited so long goes, 10m by default")},
+                 {"devices", list("Device nodes that calls see", device)}});
+}
+
 Shape whole_shape() {
-  return object("Layers and environments of a project",
+  return object("Layers, environments and functions of a project",
                 {{"version", simple(Kind::Integer, "Version of this format: 1"), true},
                  {"layers", map("Layers by kind/name", layer_shape(), "layer")},
-                 {"environments", map("Environments by name", environment_shape(), "environment")}});
+                 {"environments", map("Environments by name", environment_shape(), "environment")},
+                 {"functions", map("Types of function calls by name", function_shape(), "function")}});
 }
 
 // ---- checking ----
@@ -188,8 +224,10 @@ class Checker {
     if (!node.IsMap()) return report(node, "a mapping is expected here");
     each_key(node, [&](const std::string& key, const YAML::Node& key_node, const YAML::Node& value) {
       if (shape.key_shape == "layer") try_parse(key_node, [&] { dsec::LayerName::parse(key); });
-      if (shape.key_shape == "environment" && !valid_environment_name(key))
-        report(key_node, quote(key) + " is no name for an environment: letters, digits, '_', '.' and '-'");
+      if ((shape.key_shape == "environment" || shape.key_shape == "function") && !valid_environment_name(key))
+        report(key_node, quote(key) + " is no name for " +
+                             (shape.key_shape == "function" ? "a function" : "an environment") +
+                             ": letters, digits, '_', '.' and '-'");
       check(value, shape.of.front());
     });
   }
@@ -316,7 +354,8 @@ Json schema_of(const Shape& shape) {
       json["type"] = "object";
       json["additionalProperties"] = schema_of(shape.of.front());
       if (shape.key_shape == "layer") json["propertyNames"] = {{"pattern", "^(base|workspace|toolkit|snapshot)/"}};
-      if (shape.key_shape == "environment") json["propertyNames"] = {{"pattern", "^[a-zA-Z0-9][a-zA-Z0-9_.-]*$"}};
+      if (shape.key_shape == "environment" || shape.key_shape == "function")
+        json["propertyNames"] = {{"pattern", "^[a-zA-Z0-9][a-zA-Z0-9_.-]*$"}};
       break;
     case Kind::OneOf:
       for (const Shape& alternative : shape.of) json["anyOf"].push_back(schema_of(alternative));

@@ -40,7 +40,7 @@ struct Shape {
   std::vector<std::string> words;  ///< Text: the only values allowed, when not empty
   std::vector<Shape> of;           ///< List, Map: one, of the elements; OneOf: the alternatives
   std::vector<Field> fields;       ///< Object: every key allowed
-  std::string key_shape;           ///< Map: "layer", "environment" or empty: what keys must look like
+  std::string key_shape;           ///< Map: "layer", "environment", "function" or empty: what keys must look like
 };
 struct Shape::Field {
   std::string name;

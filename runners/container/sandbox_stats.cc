@@ -13,6 +13,7 @@ engine::SandboxStats sandbox_stats(const CgroupHost& host, const std::filesystem
   const Limits& limits = lease->spec.limits;
   return {.memory_bytes = used.memory_bytes,
           .memory_limit = limits.memory.value_or(0),
+          .memory_peak = used.memory_peak,
           .cpu_usec = used.cpu_usec,
           .pids = used.pids,
           .pids_limit = limits.pids.value_or(0),

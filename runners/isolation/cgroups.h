@@ -58,6 +58,7 @@ class CgroupHost {
 
 struct CgroupStats {
   std::uint64_t memory_bytes = 0;  ///< charged to the group; without one the anonymous memory of its processes
+  std::optional<std::uint64_t> memory_peak;  ///< empty where no memory group counts it
   std::uint64_t cpu_usec = 0;
   std::uint64_t pids = 0;                  ///< tasks with a pids group, else processes
   std::optional<std::uint64_t> oom_kills;  ///< empty where no memory group counts them

@@ -1,0 +1,249 @@
+"""dsec fn: one command in a sandbox of its own, with a verdict; pools that nobody's state survives."""
+
+import json
+import time
+
+import pytest
+import rootfs
+
+YAML = """\
+version: 1
+environments:
+  e: {{base: base/box, limits: {{memory: 64MiB, pids: 64}}}}
+functions:
+  sh:
+    environment: e
+    command: [sh, main.sh]
+    workdir: /tmp
+    limits: {{time: 2s, output: 64KiB}}
+    {more}
+  script:
+    environment: e
+    command: [sh]
+    limits: {{time: 5s, cpu_time: 500ms, memory: 32MiB}}
+    {more}
+"""
+
+
+@pytest.fixture
+def fn(dsec, work):
+    """Calls a function and gives its result."""
+    rootfs.import_base(dsec)
+
+    def write(more: str = "") -> None:
+        (work / "dsec.yaml").write_text(YAML.format(more=more))
+
+    def call(name, script, *args, **kwargs):
+        text = dsec.run("fn", "run", name, "--stdin", "-", "-o", "json", *args, input=script, **kwargs)
+        return json.loads(text.out) if text.out else pytest.fail(str(text))
+
+    write()
+    call.write = write
+    return call
+
+
+def test_a_call_gets_input_files_and_arguments_and_gives_both_streams_and_the_exit_code(dsec, fn, work):
+    (work / "prog").write_text('cat; cat sub/data; echo "$@" >&2; exit 3')
+    (work / "data").write_text("data\n")
+    result = dsec.run("fn", "run", "sh", "--file", "main.sh=prog", "--file", f"sub/data={work}/data", "--stdin", "-",
+                      "--", "a", "b c", input="in\n")
+    assert (result.code, result.out, result.err) == (3, "in\ndata\n", "a b c\n"), str(result)
+    assert dsec.ok("ps", "-a", "-q") == ""
+
+
+def test_each_verdict(fn):
+    assert fn("script", "exit 0")["verdict"] == "ok"
+    assert fn("script", "exit 1")["verdict"] == "runtime-error"
+    assert fn("script", "kill -SEGV $$")["verdict"] == "runtime-error"
+    slow = fn("script", "echo partial; sleep 60", env={})
+    assert slow["verdict"] == "time-limit" and slow["stdout"] == {"data": "partial\n"}, slow
+    assert 5.0e6 <= slow["time_us"] < 7.5e6, slow
+    assert fn("script", "x=$(head -c 100000000 /dev/zero | tr '\\0' x); echo no")["verdict"] == "memory-limit"
+
+
+def test_more_output_than_allowed_ends_the_call_and_keeps_what_is_allowed(fn, work):
+    (work / "main.sh").write_text("yes")
+    result = fn("sh", "", "--file", "main.sh")
+    assert result["verdict"] == "output-limit"
+    assert len(result["stdout"]["data"]) == 65536
+    (work / "main.sh").write_text("head -c 65536 /dev/zero | tr '\\0' x")
+    assert fn("sh", "", "--file", "main.sh")["verdict"] == "ok"
+
+
+def test_processor_time_is_limited_over_all_processes(fn):
+    spin = "for i in 1 2; do sh -c 'while :; do :; done' & done; wait"
+    result = fn("script", spin)
+    assert (result["verdict"], result["detail"]) == ("time-limit", "processor time"), result
+    assert 0.475e6 <= result["cpu_time_us"] <= 0.6e6, result
+
+
+def test_a_call_that_makes_no_sense_is_refused(dsec, fn, work):
+    (work / "f").write_text("x")
+    for name in ("../f", "/etc/f", "a/../b", "./f", "x" * 101, ""):
+        assert "file" in dsec.fails(125, "fn", "run", "sh", "--file", f"{name}={work}/f"), name
+    assert "did you mean" in dsec.fails(125, "fn", "run", "scrypt")
+    assert dsec.ok("ps", "-a", "-q") == ""
+
+
+def wait_for_pool(dsec, name: str, count: int) -> None:
+    for _ in range(200):
+        if dsec.json("fn", "pool", name)["ready"] >= count:
+            return
+        time.sleep(0.05)
+    pytest.fail(f"pool of {name} is not filled: {dsec.ok('fn', 'pool', name)}")
+
+
+def test_a_pool_is_filled_used_up_and_filled_again_by_itself(dsec, fn):
+    fn.write("pool: 3")
+    assert not fn("script", "exit 0")["from_pool"]
+    wait_for_pool(dsec, "script", 3)
+    assert fn("script", "exit 0")["from_pool"]
+    wait_for_pool(dsec, "script", 3)
+    assert dsec.ok("fn", "pool", "script", "--drain") == "0 of 3 ready\n"
+    assert dsec.ok("ps", "-a", "-q") == ""
+
+
+def test_no_call_sees_what_another_left(dsec, fn):
+    fn.write("pool: 2")
+    dsec.ok("fn", "pool", "script", "--fill")
+    leave = """
+        for d in / /tmp /dev/shm /root /var/log; do echo secret > $d/left; done
+        mkdir /tmp/dir; (sleep 100 & echo $! > /tmp/pid); ln -s /etc/passwd /tmp/link
+        echo x > /dev/mqueue/q 2>/dev/null; exit 0"""
+    look = "ls -A / /tmp /dev/shm /dev/mqueue /root /var/log; ps; cat /proc/net/unix | tail -n +2; ls /proc | grep '^[0-9]'"
+    clean = fn("script", look)
+    for _ in range(3):
+        assert fn("script", leave)["verdict"] == "ok"
+        seen = fn("script", look)
+        assert "left" not in seen["stdout"]["data"] and "sleep" not in seen["stdout"]["data"]
+        count = [text["stdout"]["data"].count("\n") for text in (clean, seen)]
+        assert count[0] == count[1], (clean, seen)
+
+
+def test_a_changed_type_has_a_pool_of_its_own(dsec, fn):
+    fn.write("pool: 1")
+    dsec.ok("fn", "pool", "script", "--fill")
+    fn.write("pool: 1\n    env_unused: 1".replace("\n    env_unused: 1", "\n    pool_idle: 9m"))
+    assert dsec.json("fn", "pool", "script")["ready"] == 0
+    fn.write("pool: 1")
+    assert dsec.json("fn", "pool", "script")["ready"] == 1
+
+
+def test_sandboxes_nobody_calls_go_by_themselves(dsec, fn):
+    fn.write("pool: 1\n    pool_idle: 300ms")
+    dsec.ok("fn", "pool", "script", "--fill")
+    time.sleep(1)
+    assert dsec.json("ps") == [] or dsec.ok("ps", "-q") == ""
+    assert fn("script", "echo fresh")["stdout"] == {"data": "fresh\n"}
+
+
+def test_warm_up_leaves_its_files_and_its_failure_is_told(dsec, fn):
+    fn.write("pool: 1\n    warm_up: echo warm > /tmp/warm")
+    dsec.ok("fn", "pool", "script", "--fill")
+    assert fn("script", "cat /tmp/warm")["stdout"] == {"data": "warm\n"}
+    fn.write("pool: 1\n    warm_up: echo broken >&2; exit 9")
+    result = fn("script", "exit 0")
+    assert result["verdict"] == "infra" and "broken" in result["detail"] and "exit code 9" in result["detail"]
+
+
+def test_a_preloaded_command_waits_for_its_input(dsec, fn):
+    fn.write("pool: 1\n    preload: true")
+    dsec.ok("fn", "pool", "script", "--fill")
+    result = fn("script", "echo $((6*7)); exit 5")
+    assert result["from_pool"] and result["stdout"] == {"data": "42\n"} and result["result"]["exit_code"] == 5
+    assert fn("script", "while :; do :; done")["verdict"] == "time-limit"
+
+
+def test_a_sandbox_that_is_stopped_during_a_call_gives_the_verdict_killed(dsec, fn, work):
+    call = dsec.popen("fn", "run", "script", "--stdin", "-", "-o", "json")
+    call.stdin.write(b"sleep 4")
+    call.stdin.close()
+    for _ in range(100):
+        ids = dsec.ok("ps", "-q").split()
+        if ids and dsec.json("inspect", ids[0])[0]["commands"]:
+            break
+        time.sleep(0.02)
+    dsec.ok("rm", "-f", ids[0])
+    out = call.stdout.read()
+    assert json.loads(out)["verdict"] == "killed", out
+    call.wait()
+
+
+def test_judging(dsec, fn, work):
+    cases = work / "cases"
+    cases.mkdir()
+    for number, (text, answer) in enumerate([("1 2", "3"), ("5 5", "10\n"), ("1 1", "3"), ("2 2", "4")], start=9):
+        (cases / f"{number}.in").write_text(text)
+        (cases / f"{number}.out").write_text(answer)
+    (work / "main.sh").write_text("read a b; echo $((a+b))")
+    result = dsec.run("fn", "judge", "sh", "--file", "main.sh", "--cases", "cases", "--all", "-o", "json")
+    assert result.code == 3, str(result)
+    lines = [json.loads(line) for line in result.out.splitlines()]
+    assert [(line["case"], line["verdict"]) for line in lines] == [
+        ("9", "ok"), ("10", "ok"), ("11", "wrong-answer"), ("12", "ok")]
+    assert "expected '3', found '2'" in lines[2]["detail"]
+    (cases / "11.out").write_text("2")
+    assert "4 of 4" in dsec.ok("fn", "judge", "sh", "--file", "main.sh", "--cases", "cases")
+
+
+COMPILED = """\
+version: 1
+environments:
+  e: {base: base/box}
+functions:
+  built:
+    environment: e
+    workdir: /tmp
+    compile: "grep -q good src && { date +%s%N > stamp; tr a-z A-Z < src > prog; } || { echo 'no good' >&2; exit 1; }"
+    command: cat prog stamp
+  check:
+    environment: e
+    workdir: /tmp
+    command: read want < expected; read have < output; test "$have" = "$want"
+"""
+
+
+def test_a_compilation_is_shared_by_the_cases_and_its_failure_is_a_verdict(dsec, fn, work):
+    (work / "dsec.yaml").write_text(COMPILED)
+    cases = work / "cases"
+    cases.mkdir()
+    for name in "abc":
+        (cases / f"{name}.in").write_text("")
+        (cases / f"{name}.ans").write_text("GOOD\n")
+    (work / "src").write_text("good\n")
+    out = dsec.ok("fn", "judge", "built", "--file", "src", "--cases", "cases", "--checker", "check", "-o", "json")
+    outputs = {json.loads(line)["stdout"]["data"] for line in out.splitlines()}
+    assert len(outputs) == 1, "compiled more than once"
+    (work / "src").write_text("bad\n")
+    result = dsec.run("fn", "judge", "built", "--file", "src", "--cases", "cases", "-o", "json")
+    first = json.loads(result.out.splitlines()[0])
+    assert result.code == 3 and first["verdict"] == "compile-error" and "no good" in first["detail"], str(result)
+    single = json.loads(dsec.run("fn", "run", "built", "--file", "src", "-o", "json").out)
+    assert (single["verdict"], single["stage"]) == ("runtime-error", "compile")
+
+
+def test_many_calls_leave_nothing(dsec, fn, long_run):
+    fn.write("pool: 4")
+    calls = 10_000 if long_run else 100
+    told = dsec.json("fn", "bench", "script", "--calls", str(calls), timeout=600)
+    assert told["verdicts"] == {"ok": calls}
+    dsec.ok("fn", "pool", "script", "--drain")
+    assert dsec.ok("ps", "-a", "-q") == ""
+
+
+def test_every_mistake_in_a_type_is_told_with_its_place(dsec, fn, work):
+    (work / "dsec.yaml").write_text("""\
+version: 1
+environments:
+  judge: {base: base/box}
+functions:
+  a: {environment: juge, command: []}
+  b: {environment: judge, command: x, preload: true, compile: y, pool: -1}
+""")
+    err = dsec.fails(125, "fn", "run", "a")
+    assert "pool" in err or "above 0" in err
+    (work / "dsec.yaml").write_text((work / "dsec.yaml").read_text().replace(", pool: -1", ""))
+    err = dsec.fails(125, "fn", "run", "a")
+    for text in (":5:20: there is no environment 'juge'; did you mean 'judge'?", ":5:35: the command is empty",
+                 ":6:67: with `preload`"):
+        assert text in err, err
