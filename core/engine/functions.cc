@@ -180,7 +180,23 @@ class Attendance {
     engine_.stop(sandbox_.id, milliseconds(0));
   }
 
+  // Nobody but the kernel for memory, itself or the end of its sandbox kills a command.
+  bool killed_with_sandbox(const ExecResult& result) const {
+    constexpr milliseconds kEnding{200};
+    if (result.cause != ExecResult::Cause::Signalled || result.signal != SIGKILL) return false;
+    try {
+      engine_.wait(sandbox_.id, kEnding);
+      return true;
+    } catch (const Error& error) {
+      return error.kind() == ErrorKind::Usage;  // it is not there any more
+    }
+  }
+
   void judge(FunctionResult& result) {
+    if (killed_with_sandbox(result.result)) {
+      result.verdict = Verdict::Killed;
+      return;
+    }
     using Cause = ExecResult::Cause;
     const SandboxStats stats = measure(result);
     const Cause cause = result.result.cause;

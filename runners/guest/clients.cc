@@ -23,6 +23,10 @@ void update_events(Client& client) {
   watch(client.source, events | EPOLLRDHUP);
 }
 
+// A terminal, and the input of a command that nobody stays with, are open for who attaches; another pipe is at its end
+// without its writer.
+bool waits_for_input(const Command& command) { return command.has_stdin && (command.tty || command.detached); }
+
 void drop(Client& client) {
   if (client.dead) return;
   client.dead = true;
@@ -30,8 +34,7 @@ void drop(Client& client) {
   close_fd(client.source.fd);
   if (Command* const command = client.command) {
     client.command = nullptr;
-    // A terminal can be attached again; a pipe without its writer is at its end.
-    if (client.owns_input && !command->tty) end_input(*command);
+    if (client.owns_input && !waits_for_input(*command)) end_input(*command);
   }
   note_activity();
 }
@@ -78,7 +81,7 @@ void attach(Client& client, const Text& id) {
   text.clear();
   if (!sent) return drop(client);
   client.command = command;
-  client.owns_input = command->tty;
+  client.owns_input = waits_for_input(*command);
   update_events(client);
 }
 

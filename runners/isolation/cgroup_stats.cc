@@ -79,8 +79,7 @@ CgroupStats SandboxCgroups::stats() const {
     const int fd = memory_group->directory.get();
     stats.memory_bytes =
         at_least_zero(cgroup::number(fd, memory_group->v2 ? "memory.current" : "memory.usage_in_bytes"));
-    if (const std::int64_t peak =
-            cgroup::number(fd, memory_group->v2 ? "memory.peak" : "memory.max_usage_in_bytes");
+    if (const std::int64_t peak = cgroup::number(fd, memory_group->v2 ? "memory.peak" : "memory.max_usage_in_bytes");
         peak >= 0)
       stats.memory_peak = static_cast<std::uint64_t>(peak);
     if (const std::int64_t kills = cgroup::oom_kills(fd, memory_group->v2); kills >= 0)

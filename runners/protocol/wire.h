@@ -57,7 +57,7 @@ enum ExecFlags : uint32_t {
   kExecTty = 1,
   kExecStdin = 2,
   kExecMain = 4,
-  kExecDetach = 8,
+  kExecDetach = 8,  ///< nobody stays with it; with kExecStdin its input is open for who attaches
 };
 
 enum StartFlags : uint32_t {
