@@ -4,33 +4,10 @@
 
 #include "cli/output.h"
 #include "cli/status_file.h"
+#include "core/base/json_bytes.h"
 
 namespace dsec::cli {
 namespace {
-
-std::string base64(std::string_view bytes) {
-  static constexpr char kLetters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  for (std::size_t i = 0; i < bytes.size(); i += 3) {
-    const auto byte = [&](std::size_t k) {
-      return i + k < bytes.size() ? static_cast<std::uint32_t>(static_cast<unsigned char>(bytes[i + k])) : 0u;
-    };
-    const std::uint32_t group = byte(0) << 16 | byte(1) << 8 | byte(2);
-    for (int k = 0; k < 4; ++k)
-      out += i + static_cast<std::size_t>(k) <= bytes.size() ? kLetters[(group >> (18 - 6 * k)) & 63] : '=';
-  }
-  return out;
-}
-
-bool is_utf8(std::string_view bytes) {
-  // The library's own judgement, so that it cannot differ from what it would replace.
-  try {
-    [[maybe_unused]] const std::string text = Json(std::string(bytes)).dump();
-    return true;
-  } catch (const nlohmann::json::exception&) {
-    return false;
-  }
-}
 
 Json time_or_null(std::chrono::system_clock::time_point time) {
   return time.time_since_epoch().count() == 0 ? Json(nullptr) : Json(iso_time(time));
@@ -52,6 +29,8 @@ std::string_view word(ExecResult::Cause cause) {
       return "not_found";
     case ExecResult::Cause::Lost:
       return "lost";
+    case ExecResult::Cause::Unknown:
+      return "unknown";
   }
   return "lost";
 }

@@ -41,6 +41,8 @@ std::optional<Error> remark(const ExecResult& result, const std::string& program
       return error("there is no program " + quote(program) + " in the sandbox", why);
     case Cause::Lost:
       return error("how " + quote(program) + " ended is not known", why.empty() ? sandbox_reason : why);
+    case Cause::Unknown:
+      return error("the outcome of " + quote(program) + " is unknown", why);
   }
   return std::nullopt;
 }

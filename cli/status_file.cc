@@ -31,6 +31,7 @@ const char* decided_by(ExecResult::Cause cause) {
     case ExecResult::Cause::CannotExecute:
     case ExecResult::Cause::NotFound:
     case ExecResult::Cause::Lost:
+    case ExecResult::Cause::Unknown:
       return "dsec";
   }
   return "dsec";
@@ -66,6 +67,8 @@ std::string describe_end(const ExecResult& result) {
       return "not found" + detail;
     case ExecResult::Cause::Lost:
       return "its outcome is not known" + detail;
+    case ExecResult::Cause::Unknown:
+      return "unknown outcome" + detail;
   }
   return "unknown";
 }

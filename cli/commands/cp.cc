@@ -88,7 +88,7 @@ void pass_stream(const std::function<void(int)>& write, const std::function<void
 /// Begins to copy and stops: the engine has no other word for what lies at a path.
 bool is_there(Engine& engine, const std::string& sandbox, const std::string& path) {
   try {
-    pass_stream([&](int fd) { engine.copy_out(sandbox, path, fd); },
+    pass_stream([&](int fd) { engine.copy_out(sandbox, path, fd, {.recorded = false}); },
                 [](int fd) {
                   char first = 0;
                   (void)!::read(fd, &first, 1);

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/engine/trajectory.h"
 #include "core/model/sandbox_spec.h"
 
 namespace dsec::engine {
@@ -106,6 +107,9 @@ class Engine {
 
   /// Makes and starts a sandbox that runs nothing yet. On failure nothing is left.
   virtual SandboxInfo create(const SandboxSpec& spec) = 0;
+  /// With an op_id that is recorded already nothing runs: what is recorded comes again (of a command that still runs,
+  /// from its beginning and then live), also of a sandbox that has ended or was removed; another request under the same
+  /// op_id throws Error (Usage).
   virtual std::unique_ptr<ExecStream> exec(const std::string& id, const ExecSpec& spec) = 0;
   /// From the beginning of what is kept, then live.
   virtual std::unique_ptr<ExecStream> attach(const std::string& id, const std::string& exec_id) = 0;
@@ -124,10 +128,21 @@ class Engine {
   virtual void logs(const std::string& id, const LogOptions& options, const LogSink& sink) = 0;
   virtual SandboxStats stats(const std::string& id) = 0;
   virtual std::vector<Change> diff(const std::string& id) = 0;
-  /// Writes `path` (resolved inside the sandbox, never out of it) as a tar stream to `fd`; ids are those seen inside.
-  virtual void copy_out(const std::string& id, const std::string& path, int fd) = 0;
-  /// Unpacks a tar stream from `fd` into the existing directory `path`.
-  virtual void copy_in(const std::string& id, const std::string& path, int fd) = 0;
+  /// Writes `path` (resolved inside the sandbox, never out of it) as a tar stream to `fd`; ids are those seen inside. An
+  /// op_id that is recorded already gives the stream of then, where it was kept.
+  virtual void copy_out(const std::string& id, const std::string& path, int fd,
+                        const OperationContext& context = {}) = 0;
+  /// Unpacks a tar stream from `fd` into the existing directory `path`. With an op_id that is recorded already the
+  /// stream is read and compared with the one of then, and nothing is written.
+  virtual void copy_in(const std::string& id, const std::string& path, int fd,
+                       const OperationContext& context = {}) = 0;
+
+  /// Newest first; what cannot be read is told in `problems`.
+  virtual std::vector<TrajectoryInfo> trajectories(std::vector<std::string>& problems) = 0;
+  /// Also of a sandbox that was removed: by its id, its beginning, or the name it had.
+  virtual Trajectory trajectory(const std::string& id) = 0;
+  /// Refused while the sandbox is there.
+  virtual void remove_trajectory(const std::string& id) = 0;
 };
 
 }  // namespace dsec::engine

@@ -20,6 +20,8 @@ class Home {
   std::filesystem::path cache() const { return root_ / "cache"; }
   std::filesystem::path run() const { return root_ / "run"; }
   std::filesystem::path sandboxes() const { return root_ / "sandboxes"; }
+  /// Made when the first sandbox is recorded.
+  std::filesystem::path trajectories() const { return root_ / "trajectories"; }
   /// A symlink per named sandbox, its text the id: a name is taken by making the link.
   std::filesystem::path names() const { return root_ / "names"; }
   /// 6 characters of [a-z2-7], made with the home: the first part of every sandbox id.

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/version.h"
 #include "core/engine/lease.h"
+#include "core/engine/recorded_copy.h"
+#include "core/engine/recording.h"
 #include "core/engine/sandbox_id.h"
 
 namespace dsec::engine {
@@ -41,12 +45,15 @@ class EngineOfThisHost final : public LocalEngine {
         store_.confirm(spec.layers);
         const std::vector<StoredLayer> layers = stored_layers(spec.layers);
         LayerStack stack = mounter_.open(layers, spec.accept_conflicts);
-        runner.start({lease.id, made.directory, spec, std::move(stack)});
+        RunnerRequest request{lease.id, made.directory, spec, std::move(stack)};
+        if (spec.record) begin_trajectory(lease, layers, request);
+        runner.start(std::move(request));
         return describe(lease, runner.status(made.directory));
       } catch (...) {
         const std::exception_ptr failed = std::current_exception();
         try {
           runner.reclaim(made.directory);
+          engine::remove_trajectory(home_, lease.id);
           records_.remove(lease.id, spec.name);
         } catch (const Error&) {
           // The lease stays, and gc finishes what could not be removed now.
@@ -58,6 +65,7 @@ class EngineOfThisHost final : public LocalEngine {
 
   std::unique_ptr<ExecStream> exec(const std::string& id, const ExecSpec& spec) override {
     if (spec.argv.empty()) throw usage_error("no command is given");
+    if (!spec.operation.op_id.empty()) return exec_once(id, spec);
     return with(id, [&](Runner& runner, const fs::path& directory) { return runner.exec(directory, spec); });
   }
   std::unique_ptr<ExecStream> attach(const std::string& id, const std::string& exec_id) override {
@@ -129,13 +137,32 @@ class EngineOfThisHost final : public LocalEngine {
   UniqueFd open_writable_layer(const std::string& id) override {
     return with(id, [&](Runner& runner, const fs::path& directory) { return runner.open_writable_layer(directory); });
   }
-  void copy_out(const std::string& id, const std::string& path, int fd) override {
+  void copy_out(const std::string& id, const std::string& path, int fd, const OperationContext& context) override {
     const SandboxInfo info = inspect(id);
-    runner_of(info.spec).copy_out(records_.directory(info.id), opener(info.spec), path, fd);
+    Runner& runner = runner_of(info.spec);
+    const auto copy = [&](int to) { runner.copy_out(records_.directory(info.id), opener(info.spec), path, to); };
+    if (!context.recorded || !info.spec.record) return copy(fd);
+    record_copy_out(recording_place(info), path, fd, context, copy);
   }
-  void copy_in(const std::string& id, const std::string& path, int fd) override {
+  void copy_in(const std::string& id, const std::string& path, int fd, const OperationContext& context) override {
     const SandboxInfo info = inspect(id);
-    runner_of(info.spec).copy_in(records_.directory(info.id), opener(info.spec), path, fd);
+    Runner& runner = runner_of(info.spec);
+    const auto copy = [&](int from) { runner.copy_in(records_.directory(info.id), opener(info.spec), path, from); };
+    if (!context.recorded || !info.spec.record) return copy(fd);
+    record_copy_in(recording_place(info), path, fd, context, copy);
+  }
+
+  std::vector<TrajectoryInfo> trajectories(std::vector<std::string>& problems) override {
+    return list_trajectories(home_, problems);
+  }
+  Trajectory trajectory(const std::string& id) override {
+    return Trajectory::read(home_.trajectories() / trajectory_id(id));
+  }
+  void remove_trajectory(const std::string& id) override {
+    const std::string found = trajectory_id(id);
+    if (fs::exists(records_.directory(found)))
+      throw usage_error("sandbox " + found + " is still there, and its trajectory with it").hint("dsec rm " + found);
+    engine::remove_trajectory(home_, found);
   }
 
  private:
@@ -157,6 +184,92 @@ class EngineOfThisHost final : public LocalEngine {
     const std::optional<Lease> lease = records_.lease(resolved);
     if (!lease) throw usage_error("sandbox " + resolved + " is being removed");
     return std::forward<Call>(call)(runner_of(lease->spec), records_.directory(resolved));
+  }
+
+  void begin_trajectory(const Lease& lease, const std::vector<StoredLayer>& layers, RunnerRequest& request) {
+    TrajectoryHeader header{.id = lease.id,
+                            .environment = lease.spec.environment,
+                            .layers = {},
+                            .spec = lease.spec,
+                            .created = lease.created,
+                            .dsec = kVersion,
+                            .source = {}};
+    for (const StoredLayer& layer : layers)
+      header.layers.push_back({layer.digest, layer.tags.empty() ? layer.manifest.name.str() : layer.tags.front()});
+    request.trajectory = home_.trajectories() / lease.id;
+    request.trajectory_checksum = TrajectoryWriter::create(request.trajectory, header);
+  }
+
+  // Sandboxes of an earlier release have none.
+  fs::path trajectory_of(const std::string& id) const {
+    const fs::path directory = home_.trajectories() / id;
+    return fs::exists(directory / kTrajectoryLog) ? directory : fs::path();
+  }
+
+  RecordingPlace recording_place(const SandboxInfo& info) {
+    return {runner_of(info.spec), records_.directory(info.id), trajectory_of(info.id)};
+  }
+
+  // A sandbox's id, its beginning or its name; the sandbox may be gone.
+  std::string trajectory_id(const std::string& text) {
+    std::vector<std::string> problems, found;
+    if (is_sandbox_id(text) && !trajectory_of(text).empty()) return text;
+    for (const TrajectoryInfo& info : list_trajectories(home_, problems)) {
+      const bool prefix = text.size() >= 4 && info.id.starts_with(text);
+      // The newest that had the name: a name is free again when its sandbox is gone.
+      if (prefix || (found.empty() && read_trajectory_header(home_.trajectories() / info.id).spec.name == text))
+        found.push_back(info.id);
+    }
+    if (found.size() == 1) return found.front();
+    Error error = usage_error(found.empty() ? "there is no trajectory of a sandbox " + quote(text)
+                                            : "several trajectories have ids that begin with " + quote(text));
+    for (const std::string& id : found) error.hint(id);
+    throw std::move(error).hint("dsec traj ls lists all trajectories");
+  }
+
+  std::unique_ptr<ExecStream> exec_once(const std::string& id, const ExecSpec& spec) {
+    check_op_id(spec.operation.op_id);
+    std::optional<SandboxInfo> info;
+    fs::path place;
+    try {
+      info = inspect(id);
+      place = trajectory_of(info->id);
+    } catch (const Error&) {
+      // It may have been removed, and its trajectory be left.
+      const std::exception_ptr unknown = std::current_exception();
+      try {
+        place = home_.trajectories() / trajectory_id(id);
+      } catch (const Error&) {
+        std::rethrow_exception(unknown);
+      }
+      if (!find_operation(place, spec.operation.op_id)) std::rethrow_exception(unknown);
+    }
+    if (place.empty())
+      throw usage_error("nothing is recorded of sandbox " + id).hint("without --op-id the command can be executed");
+    const std::string request = canonical_json(exec_request(spec));
+    const auto known = [&] {
+      std::optional<Operation> operation = find_operation(place, spec.operation.op_id);
+      if (operation) check_same_request(*operation, "exec", request);
+      return operation;
+    };
+    const bool live = info && info->keeper_pid;
+    std::optional<Operation> operation;
+    if (live) {
+      if (auto stream = runner_of(info->spec).exec(records_.directory(info->id), spec)) return stream;
+      operation = known();
+      if (operation && !operation->done) {
+        try {
+          return runner_of(info->spec).attach(records_.directory(info->id), operation->exec_id);
+        } catch (const Error&) {
+          // It has just ended, or its keeper has.
+          operation = known();
+        }
+      }
+    } else {
+      operation = known();
+    }
+    if (operation) return recorded_command(Trajectory{place, {}, {}, {}}, *operation);
+    return runner_of(info->spec).exec(records_.directory(info->id), spec);
   }
 
   // Empty when the sandbox disappears while it is looked at.

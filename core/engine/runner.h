@@ -19,6 +19,25 @@ struct RunnerRequest {
       directory;  ///< sandboxes/<id>, made by the engine, holding lease.json; the runner makes the rest in it
   SandboxSpec spec;
   LayerStack stack;
+  std::filesystem::path trajectory;  ///< directory whose log its keeper continues; empty: nothing is recorded
+  std::uint32_t trajectory_checksum = 0;
+};
+
+/// An operation that its caller carries out, as it is told to whoever writes the trajectory.
+struct OperationRequest {
+  std::string kind;
+  std::string request;  ///< canonical JSON
+  OperationContext context;
+};
+
+/// An operation between its two records. Destroyed without end(), also by the death of its process, it is recorded as
+/// interrupted.
+class OpenOperation {
+ public:
+  virtual ~OpenOperation() = default;
+  virtual std::uint64_t seq() const = 0;
+  /// Returns when the record is as durable as an answer to the caller needs. Times are the writer's own.
+  virtual void end(const Operation::Done& done) = 0;
 };
 
 /// What a sandbox's own record (written by its keeper) says.
@@ -45,7 +64,12 @@ class Runner {
   /// Returns when PID 1 runs and its keeper answers. On failure everything it made is removed again.
   virtual void start(RunnerRequest request) = 0;
   virtual RunnerStatus status(const std::filesystem::path& directory) = 0;
+  /// Null when its op_id is recorded already, and nothing was done.
   virtual std::unique_ptr<ExecStream> exec(const std::filesystem::path& directory, const ExecSpec& spec) = 0;
+  /// Null when its op_id is recorded already; if that operation was still open, this waits for its end. Throws Error when
+  /// no keeper lives. Where nothing is recorded the seq is 0.
+  virtual std::unique_ptr<OpenOperation> begin(const std::filesystem::path& directory,
+                                               const OperationRequest& request) = 0;
   virtual std::unique_ptr<ExecStream> attach(const std::filesystem::path& directory, const std::string& exec_id) = 0;
   virtual std::vector<ExecInfo> commands(const std::filesystem::path& directory) = 0;
   /// Waits until the sandbox has ended; false when `timeout` has passed first.

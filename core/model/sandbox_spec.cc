@@ -53,7 +53,8 @@ Json to_json(const SandboxSpec& spec) {
                {"labels", spec.labels},
                {"read_only", spec.read_only},
                {"made_for_command", spec.made_for_command},
-               {"remove_at_end", spec.remove_at_end}};
+               {"remove_at_end", spec.remove_at_end},
+               {"record", spec.record}};
   json["layers"] = Json::array();
   for (const Digest& layer : spec.layers) json["layers"].push_back(layer.str());
   json["binds"] = Json::array();
@@ -85,6 +86,7 @@ SandboxSpec sandbox_spec_from_json(const Json& json) {
     spec.read_only = json.value("read_only", false);
     spec.made_for_command = json.value("made_for_command", false);
     spec.remove_at_end = json.value("remove_at_end", false);
+    spec.record = json.value("record", true);
     for (const Json& layer : json.value("layers", Json::array()))
       spec.layers.push_back(Digest::parse(layer.get<std::string>()));
     for (const Json& bind : json.value("binds", Json::array()))
@@ -104,7 +106,8 @@ SandboxSpec sandbox_spec_from_json(const Json& json) {
 Json to_json(const ExecSpec& spec) {
   Json json = {{"argv", spec.argv}, {"env", spec.env},      {"workdir", spec.workdir}, {"user", spec.user},
                {"tty", spec.tty},   {"rows", spec.rows},    {"columns", spec.columns}, {"stdin", spec.open_stdin},
-               {"main", spec.main}, {"detach", spec.detach}};
+               {"main", spec.main}, {"detach", spec.detach},
+               {"op_id", spec.operation.op_id}, {"origin", to_string(spec.operation.origin)}};
   put(json, "timeout_ms", spec.timeout);
   put(json, "output_limit", spec.output_limit);
   return json;
@@ -123,6 +126,7 @@ ExecSpec exec_spec_from_json(const Json& json) {
     spec.open_stdin = json.value("stdin", false);
     spec.main = json.value("main", false);
     spec.detach = json.value("detach", false);
+    spec.operation = {json.value("op_id", ""), origin_from(json.value("origin", "sdk"))};
     spec.timeout = optional_ms(json, "timeout_ms");
     spec.output_limit = optional_member<std::uint64_t>(json, "output_limit");
     return spec;
@@ -143,6 +147,7 @@ int ExecResult::shell_code() const noexcept {
     case Cause::NotFound:
       return 127;
     case Cause::Lost:
+    case Cause::Unknown:
       return 125;
   }
   return 125;

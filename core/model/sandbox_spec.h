@@ -11,6 +11,7 @@
 
 #include "core/base/digest.h"
 #include "core/model/layer_manifest.h"
+#include "core/model/operation_context.h"
 
 namespace dsec {
 
@@ -54,6 +55,7 @@ struct SandboxSpec {
   /// Made for one command, by a process that starts it: without either it is of no use to anybody.
   bool made_for_command = false;
   bool remove_at_end = false;  ///< foreground run: the sandbox and its record go when it has ended
+  bool record = true;          ///< its operations are written to a trajectory
   bool operator==(const SandboxSpec&) const = default;
 };
 
@@ -72,6 +74,7 @@ struct ExecSpec {
   bool detach = false;      ///< nobody reads now; its output is kept for logs and attach
   std::optional<std::chrono::milliseconds> timeout;
   std::optional<std::uint64_t> output_limit;  ///< over limits.output
+  OperationContext operation;
   bool operator==(const ExecSpec&) const = default;
 };
 
@@ -80,7 +83,8 @@ ExecSpec exec_spec_from_json(const Json& json);
 
 /// How a command ended, and who ended it.
 struct ExecResult {
-  enum class Cause { Exited, Signalled, TimedOut, OutOfMemory, CannotExecute, NotFound, Lost };
+  /// Unknown: its beginning is recorded and nobody lived to record its end, so it may have been carried out or not.
+  enum class Cause { Exited, Signalled, TimedOut, OutOfMemory, CannotExecute, NotFound, Lost, Unknown };
   Cause cause = Cause::Exited;
   int exit_code = 0;  ///< when Exited
   int signal = 0;     ///< when Signalled (or the signal that ended it after a timeout)
@@ -88,7 +92,7 @@ struct ExecResult {
   std::uint64_t stdout_bytes = 0, stderr_bytes = 0;      ///< written by the command
   std::uint64_t stdout_dropped = 0, stderr_dropped = 0;  ///< of these, dropped from the middle
   std::string detail;                                    ///< errno text and the like, for CannotExecute, NotFound, Lost
-  /// 0..255 as DESIGN's exit code table has it: 124 timeout, 126 cannot execute, 127 not found, 128+n, 125 lost.
+  /// 0..255 as DESIGN's exit code table has it: 124 timeout, 126 cannot execute, 127 not found, 128+n, 125 lost or unknown.
   int shell_code() const noexcept;
 };
 

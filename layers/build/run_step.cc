@@ -86,6 +86,8 @@ SandboxSpec sandbox_of(const RunRequest& request) {
   spec.labels = {{"dsec.build", request.recipe.ref()}};
   spec.made_for_command = true;
   spec.remove_at_end = true;
+  // The recipe tells what it did.
+  spec.record = false;
   // A fixed name: what a step records of its host must not differ from build to build.
   spec.hostname = "build";
   return spec;

@@ -20,10 +20,11 @@
 #include "runners/container/composed_tree.h"
 #include "runners/container/exec_stream.h"
 #include "runners/container/guest_place.h"
+#include "runners/container/open_operation.h"
 #include "runners/container/program.h"
 #include "runners/container/sandbox_files.h"
 #include "runners/container/sandbox_stats.h"
-#include "runners/container/spool_reader.h"
+#include "core/engine/spool_reader.h"
 #include "runners/container/start.h"
 #include "runners/container/state_file.h"
 #include "runners/isolation/writable_layer.h"
@@ -92,6 +93,11 @@ class ContainerRunner final : public engine::Runner {
     if (!spec.workdir.empty() && spec.workdir[0] != '/')
       throw usage_error("working directory " + quote(spec.workdir) + " is not absolute");
     return start_exec(directory, keeper_of(directory), spec);
+  }
+
+  std::unique_ptr<engine::OpenOperation> begin(const fs::path& directory,
+                                               const engine::OperationRequest& request) override {
+    return begin_operation(keeper_of(directory), request);
   }
 
   std::unique_ptr<engine::ExecStream> attach(const fs::path& directory, const std::string& exec_id) override {
@@ -296,8 +302,8 @@ void ContainerRunner::logs(const fs::path& directory, const engine::LogOptions& 
     follow_exec(std::move(*channel), exec_id, filtered, [&] { filter.flush(); });
     return;
   }
-  if (listed) parts = open_spool(directory, exec_id);
-  read_spool(parts, dropped, [&](unsigned stream, auto time, std::string_view data) {
+  if (listed) parts = engine::open_spool(directory, exec_id);
+  engine::read_spool(parts, dropped, [&](unsigned stream, auto time, std::string_view data) {
     filtered(stream ? ExecEvent::Kind::Stderr : ExecEvent::Kind::Stdout, time, data);
   });
   filter.flush();

@@ -1,7 +1,10 @@
 #include "runners/container/exec_stream.h"
 
+#include <nlohmann/json.hpp>
+
 #include "core/base/error.h"
-#include "runners/container/spool_reader.h"
+#include "core/engine/spool_reader.h"
+#include "core/model/operation.h"
 #include "runners/container/state_file.h"
 
 namespace dsec::runners {
@@ -26,15 +29,15 @@ Output output_of(const Frame& frame) {
 }
 
 // What a command had written when we attached to it.
-void replay(Frame& attached, const SpoolSink& sink) {
+void replay(Frame& attached, const engine::SpoolSink& sink) {
   wire::Reader reader = attached.reader();
   reader.str();
   const std::uint64_t dropped[2] = {reader.u64(), reader.u64()};
   const std::uint32_t count = reader.u32();
   if (!reader.ok() || count != attached.descriptors.size()) throw failure("the sandbox's keeper broke the protocol");
-  std::vector<SpoolPart> parts;
+  std::vector<engine::SpoolPart> parts;
   for (UniqueFd& file : attached.descriptors) parts.push_back({std::move(file), reader.u64()});
-  read_spool(parts, dropped, sink);
+  engine::read_spool(parts, dropped, sink);
 }
 
 Frame request(Channel& channel, wire::Type type, std::string_view text) {
@@ -123,7 +126,10 @@ std::unique_ptr<engine::ExecStream> start_exec(const std::filesystem::path& dire
   text.u64(spec.output_limit.value_or(0));
   text.str(spec.user).str(spec.workdir);
   text.strs(spec.argv).strs(spec.env);
+  text.str(spec.operation.op_id).u32(static_cast<std::uint32_t>(spec.operation.origin));
+  text.str(canonical_json(exec_request(spec)));
   const Frame answer = request(channel, wire::Type::Exec, text.text());
+  if (answer.type == wire::Type::Known) return nullptr;
   return std::make_unique<ContainerExecStream>(directory, std::move(channel), answer.text);
 }
 

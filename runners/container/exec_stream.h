@@ -12,6 +12,7 @@ namespace dsec::runners {
 
 /// Starts a command in the sandbox of `directory`, whose keeper `channel` leads to, and returns the client's end of it.
 /// Throws Error when the keeper refuses it.
+/// Null when the keeper knows its op_id already.
 std::unique_ptr<engine::ExecStream> start_exec(const std::filesystem::path& directory, Channel channel,
                                                const ExecSpec& spec);
 /// What is kept of a running command's output, then live.

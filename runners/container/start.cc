@@ -255,7 +255,10 @@ class Starter {
                                  O_RDONLY | O_CLOEXEC));
           file)
         oom = descriptors.keep(std::move(file));
-    text.u32(oom).str(cgroups.name());
+    text.u32(oom);
+    text.u32(request_.trajectory.empty() ? kNone
+                                         : descriptors.keep(open_file(request_.trajectory, O_RDONLY | O_DIRECTORY)));
+    text.u32(request_.trajectory_checksum).str(cgroups.name());
     std::vector<UniqueFd> joins = cgroups.join_descriptors();
     text.u32(static_cast<std::uint32_t>(joins.size()));
     // join_descriptors() gives one for each v1 group, in their order.

@@ -7,19 +7,17 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/model/operation.h"
 
 namespace dsec::runners {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::pair<const char*, ExecResult::Cause> kCauses[] = {
-    {"exited", ExecResult::Cause::Exited},
-    {"signalled", ExecResult::Cause::Signalled},
-    {"timed_out", ExecResult::Cause::TimedOut},
-    {"out_of_memory", ExecResult::Cause::OutOfMemory},
-    {"cannot_execute", ExecResult::Cause::CannotExecute},
-    {"not_found", ExecResult::Cause::NotFound},
-    {"lost", ExecResult::Cause::Lost},
+// In the order of wire::Cause.
+constexpr ExecResult::Cause kCauses[] = {
+    ExecResult::Cause::Exited,      ExecResult::Cause::Signalled,     ExecResult::Cause::TimedOut,
+    ExecResult::Cause::OutOfMemory, ExecResult::Cause::CannotExecute, ExecResult::Cause::NotFound,
+    ExecResult::Cause::Lost,
 };
 
 std::string detail_of(const std::string& step, const std::string& object, int error) {
@@ -29,28 +27,11 @@ std::string detail_of(const std::string& step, const std::string& object, int er
   return error ? text + ": " + errno_text(error) : text;
 }
 
-ExecResult result_from_json(const Json& json) {
-  ExecResult result;
-  const std::string cause = json_string(json, "cause");
-  for (const auto& [name, value] : kCauses)
-    if (cause == name) result.cause = value;
-  result.exit_code = static_cast<int>(json_u64(json, "exit_code"));
-  result.signal = static_cast<int>(json_u64(json, "signal"));
-  result.duration = std::chrono::microseconds(json_u64(json, "duration_us"));
-  result.stdout_bytes = json_u64(json, "stdout_bytes");
-  result.stderr_bytes = json_u64(json, "stderr_bytes");
-  result.stdout_dropped = json_u64(json, "stdout_dropped");
-  result.stderr_dropped = json_u64(json, "stderr_dropped");
-  result.detail = detail_of(json_string_or(json, "step", ""), json_string_or(json, "object", ""),
-                            static_cast<int>(json_u64_or(json, "errno", 0)));
-  return result;
-}
-
 engine::ExecInfo info_from_json(const Json& json) {
   engine::ExecInfo info;
   info.exec_id = json_string(json, "exec_id");
   info.argv = json.value("argv", std::vector<std::string>{});
-  if (const auto found = json.find("result"); found != json.end()) info.result = result_from_json(*found);
+  if (const auto found = json.find("result"); found != json.end()) info.result = exec_result_from(*found);
   info.running = !info.result;
   return info;
 }
@@ -140,7 +121,7 @@ ExecResult read_result(wire::Reader reader) {
   ExecResult result;
   const std::uint32_t cause = reader.u32();
   if (cause >= std::size(kCauses)) throw failure("the sandbox's keeper broke the protocol");
-  result.cause = kCauses[cause].second;
+  result.cause = kCauses[cause];
   result.exit_code = static_cast<int>(reader.u32());
   result.signal = static_cast<int>(reader.u32());
   result.duration = std::chrono::microseconds(reader.u64());

@@ -27,9 +27,69 @@ void update_events(Client& client) {
 // without its writer.
 bool waits_for_input(const Command& command) { return command.has_stdin && (command.tty || command.detached); }
 
+void on_begun(void* owner, long error);
+void on_end_recorded(void* owner, long error);
+
+void forget(Client& client, ClientOperation& operation) {
+  ClientOperation** at = &client.operations;
+  while (*at != &operation) at = &(*at)->next;
+  *at = operation.next;
+  destroy(&operation);
+}
+
+// Writes its end, and goes on when that is on the disk where somebody relies on it.
+void end_client_operation(ClientOperation& own, const char* outcome, const Buffer& members) {
+  own.open = false;
+  Failure failure = {};
+  if (!end_operation(own.operation, outcome, members, failure)) return on_end_recorded(&own, -failure.error);
+  if (!own.operation.named) return on_end_recorded(&own, 0);
+  own.disk.owner = &own;
+  own.disk.ready = on_end_recorded;
+  await_disk(own.disk);
+}
+
+void interrupt(ClientOperation& own) {
+  Buffer none = {};
+  end_client_operation(own, "interrupted", none);
+}
+
+void on_begun(void* owner, long error) {
+  ClientOperation& own = *static_cast<ClientOperation*>(owner);
+  own.open = true;
+  if (own.client->dead) return interrupt(own);
+  if (!error) {
+    send(*own.client, wire::Type::Begun, &own.operation.sequence, sizeof own.operation.sequence);
+    return;
+  }
+  Failure failure = {};
+  failure.set("flush the record of the operation", "", error);
+  send_failure(*own.client, failure);
+  interrupt(own);
+}
+
+void on_end_recorded(void* owner, long error) {
+  ClientOperation& own = *static_cast<ClientOperation*>(owner);
+  Client& client = *own.client;
+  const uint64_t sequence = own.operation.sequence;
+  if (NamedOperation* const named = own.operation.named) {
+    named->done = true;
+    tell_known(named);
+  }
+  forget(client, own);
+  if (client.dead) return;
+  Failure failure = {};
+  failure.set("record the result", "", error);
+  if (error) return send_failure(client, failure);
+  send(client, wire::Type::Recorded, &sequence, sizeof sequence);
+}
+
 void drop(Client& client) {
   if (client.dead) return;
   client.dead = true;
+  for (ClientOperation *own = client.operations, *next = nullptr; own; own = next) {
+    next = own->next;
+    if (own->open) interrupt(*own);
+  }
   unwatch(client.source);
   close_fd(client.source.fd);
   if (Command* const command = client.command) {
@@ -138,6 +198,54 @@ void stop(Client& client, uint64_t grace_ms) {
   sys(__NR_kill, target ? target : keeper.init_pid, keeper.config.stop_signal);
 }
 
+bool begin(Client& client, wire::Reader& reader) {
+  OperationRequest request = {};
+  request.op_id = reader.str();
+  request.kind = reader.str().data;
+  request.origin = reader.u32();
+  request.request = reader.str();
+  if (!reader.ok()) return false;
+  if (const NamedOperation* const known = find_named(request.op_id)) {
+    client.waits_for = known;
+    if (known->done) tell_known(known);
+    return true;
+  }
+  ClientOperation* const own = make<ClientOperation>();
+  own->client = &client;
+  own->next = client.operations;
+  client.operations = own;
+  Failure failure = {};
+  if (keeper.ending) {
+    failure.set("begin an operation in a sandbox that is ending", "", 0);
+  } else if (begin_operation(own->operation, request, failure)) {
+    own->disk.owner = own;
+    own->disk.ready = on_begun;
+    if (own->operation.named) {
+      await_disk(own->disk);
+    } else {
+      on_begun(own, 0);
+    }
+    return true;
+  }
+  forget(client, *own);
+  send_failure(client, failure);
+  return true;
+}
+
+bool end(Client& client, wire::Reader& reader) {
+  const uint64_t sequence = reader.u64();
+  const uint32_t flags = reader.u32();
+  const Text members = reader.str();
+  ClientOperation* own = client.operations;
+  while (own && (own->operation.sequence != sequence || !own->open)) own = own->next;
+  if (!reader.ok() || !own) return false;
+  Buffer text = {};
+  text.append(members.data, members.size);
+  end_client_operation(*own, flags & wire::kEndFailed ? "failed" : "ok", text);
+  text.clear();
+  return true;
+}
+
 // False when the frame makes no sense.
 bool handle(Client& client, wire::Type type, const char* data, size_t size) {
   wire::Reader reader(data, size);
@@ -190,6 +298,10 @@ bool handle(Client& client, wire::Type type, const char* data, size_t size) {
     case wire::Type::Wait:
       client.waits_for_end = true;
       return true;
+    case wire::Type::Begin:
+      return begin(client, reader);
+    case wire::Type::End:
+      return end(client, reader);
     default:
       return false;
   }
@@ -311,10 +423,26 @@ bool has_backlog(const Command& command) {
   return false;
 }
 
+bool has_open_operations() {
+  for (const Client* client = keeper.clients; client; client = client->next) {
+    if (client->operations) return true;
+  }
+  return false;
+}
+
+void tell_known(const NamedOperation* named) {
+  for (Client* client = keeper.clients; client; client = client->next) {
+    if (client->waits_for != named) continue;
+    client->waits_for = nullptr;
+    send(*client, wire::Type::Known, nullptr, 0);
+  }
+}
+
 void sweep_clients() {
   for (Client** at = &keeper.clients; *at;) {
     Client* const client = *at;
-    if (!client->dead) {
+    // One that is gone stays until the ends of its operations are on the disk.
+    if (!client->dead || client->operations) {
       at = &client->next;
       continue;
     }

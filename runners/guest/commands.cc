@@ -238,8 +238,11 @@ void record_main(const Command& command) {
 }
 
 void report(Command& command) {
-  if (command.reported) return;
   command.reported = true;
+  if (command.operation.named) {
+    command.operation.named->done = true;
+    tell_known(command.operation.named);
+  }
   for (Client* client = keeper.clients; client; client = client->next) {
     if (client->command != &command) continue;
     if (command.main && client->started && !command.detached) keeper.attended = true;
@@ -262,9 +265,45 @@ void report(Command& command) {
   }
 }
 
+// The caller relies on the record: without it there is no result.
+void lose_record(Command& command, const Failure& failure) {
+  command.result = {};
+  command.result.cause = wire::Cause::Lost;
+  command.result.failure = failure;
+}
+
+void on_end_recorded(void* owner, long error) {
+  Command& command = *static_cast<Command*>(owner);
+  Failure failure = {};
+  failure.set("flush the record of the result", "", error);
+  if (error) lose_record(command, failure);
+  report(command);
+}
+
+void record_end(Command& command) {
+  Failure& failure = command.result.failure;
+  if (failure.failed()) {
+    // It may point into the entry, which is used again before the result is told.
+    command.failure_object.append(failure.object, strlen(failure.object) + 1);
+    failure.object = command.failure_object.data;
+  }
+  Buffer members = {};
+  if (command.operation.sequence) append_command_record(members, command);
+  Failure unwritten = {};
+  const bool written = end_operation(command.operation, "ok", members, unwritten);
+  members.clear();
+  if (!written) lose_record(command, unwritten);
+  if (!written || !command.operation.named) return report(command);
+  command.end_disk.owner = &command;
+  command.end_disk.ready = on_end_recorded;
+  await_disk(command.end_disk);
+}
+
 void end_command(Command& command) {
   if (command.running) --keeper.running_count;
   command.running = false;
+  if (command.ended) return;
+  command.ended = true;
   command.result.duration_us = monotonic_us() - command.start_us;
   drop_input(command);
   if (!command.tty) {
@@ -272,7 +311,7 @@ void end_command(Command& command) {
   }
   on_output(command, 0);
   leave_cgroup(command);
-  report(command);
+  record_end(command);
 }
 
 void fail_command(Command& command, const Failure& failure, bool not_found) {
@@ -315,45 +354,104 @@ void append_result_json(Buffer& out, const Command& command) {
   out.append("}");
 }
 
+namespace {
+
+void refuse_command(Client& client, Command* command, Strings& env, const Failure& failure) {
+  command->frame.clear();
+  command->argv.clear();
+  env.clear();
+  destroy(command);
+  if (failure.failed()) return send_failure(client, failure);
+  send(client, wire::Type::Known, nullptr, 0);
+}
+
+void enter_command(Command& command) {
+  Entry* const entry = command.entry;
+  command.starting = false;
+  command.start_us = monotonic_us();
+  command.deadline_us = command.timeout_ms ? command.start_us + command.timeout_ms * 1000 : 0;
+  for (Client* client = keeper.clients; client; client = client->next) {
+    if (client->command == &command && client->awaits_start)
+      send(*client, wire::Type::ExecStarted, command.id, strlen(command.id));
+    if (client->command == &command) client->awaits_start = false;
+  }
+  const bool begun = begin_entry(*entry);
+  close_child_ends(*entry);
+  if (!begun) {
+    command.entry = nullptr;
+    // The names in it may point into the entry.
+    fail_command(command, entry->failure, false);
+    put_back(entry);
+    return;
+  }
+  watch(command.output, EPOLLIN);
+  if (command.error.fd >= 0) watch(command.error, EPOLLIN);
+}
+
+void give_up_entering(Command& command, const Failure& failure) {
+  Entry* const entry = command.entry;
+  command.starting = false;
+  close_child_ends(*entry);
+  command.entry = nullptr;
+  fail_command(command, failure, false);
+  put_back(entry);
+}
+
+void on_start_recorded(void* owner, long error) {
+  Command& command = *static_cast<Command*>(owner);
+  // Its sandbox has ended in the meantime.
+  if (command.ended) return;
+  if (!error) return enter_command(command);
+  Failure failure = {};
+  failure.set("flush the record of the operation", "", error);
+  give_up_entering(command, failure);
+}
+
+}  // namespace
+
 void start_command(Client& client, Buffer frame) {
   Command* const command = make<Command>();
   command->frame = frame;
-  command->cgroup = -1;
+  command->cgroup = command->given_fd = -1;
   command->output = {SourceKind::Output, -1, 0, command};
   command->error = {SourceKind::Error, -1, 0, command};
   command->input = {SourceKind::Input, -1, 0, command};
   wire::Reader reader(frame.data, frame.size);
   const uint32_t flags = reader.u32();
   const uint16_t rows = reader.u16(), columns = reader.u16();
-  const uint64_t timeout_ms = reader.u64(), output_limit = reader.u64();
+  command->timeout_ms = reader.u64();
+  const uint64_t output_limit = reader.u64();
   const Text user = reader.str(), workdir = reader.str();
   Strings own = {};
-  const bool understood = command->argv.read(reader) && own.read(reader) && reader.ok() && command->argv.count > 0;
+  const bool read = command->argv.read(reader) && own.read(reader);
+  OperationRequest request = {{"", 0}, "exec", 0, command->id, {"{}", 2}};
+  if (reader.left()) {
+    request.op_id = reader.str();
+    request.origin = reader.u32();
+    request.request = reader.str();
+  }
+  const bool understood = read && reader.ok() && command->argv.count > 0;
   // Merging compares each with each.
   const bool too_many = own.count > kMaxEnvironment;
-  if (!understood || too_many || keeper.ending) {
-    Failure failure = {};
-    if (keeper.ending) {
-      failure.set("execute in a sandbox that is ending", "", 0);
-    } else {
-      failure.set("read the request", "", too_many ? -E2BIG : -EPROTO);
-    }
-    command->frame.clear();
-    command->argv.clear();
-    own.clear();
-    destroy(command);
-    send_failure(client, failure);
-    return;
+  Failure failure = {};
+  if (!understood || too_many) {
+    failure.set("read the request", "", too_many ? -E2BIG : -EPROTO);
+    return refuse_command(client, command, own, failure);
   }
+  if (find_named(request.op_id)) return refuse_command(client, command, own, failure);
+  if (keeper.ending) {
+    failure.set("execute in a sandbox that is ending", "", 0);
+    return refuse_command(client, command, own, failure);
+  }
+  write_number(command->id, keeper.command_count + 1);
+  if (!begin_operation(command->operation, request, failure)) return refuse_command(client, command, own, failure);
   command->number = ++keeper.command_count;
-  write_number(command->id, command->number);
   command->tty = flags & wire::kExecTty;
   command->main = flags & wire::kExecMain;
   command->detached = flags & wire::kExecDetach;
   command->has_stdin = command->tty || flags & wire::kExecStdin;
   command->spool.begin(keeper.spool_directory, command->id, output_limit ? output_limit : keeper.config.output_limit);
   command->start_us = monotonic_us();
-  command->deadline_us = timeout_ms ? command->start_us + timeout_ms * 1000 : 0;
   command->oom_kills = oom_kills();
   command->running = true;
   ++keeper.running_count;
@@ -362,6 +460,7 @@ void start_command(Client& client, Buffer frame) {
   client.command = command;
   client.owns_input = command->has_stdin;
   client.started = true;
+  client.awaits_start = true;
 
   Entry* const entry = take_entry();
   command->entry = entry;
@@ -375,13 +474,10 @@ void start_command(Client& client, Buffer frame) {
   entry->workdir = workdir.size ? workdir.data : keeper.config.workdir.size ? keeper.config.workdir.data : "/";
   const char* const wanted_user = user.size ? user.data : keeper.config.user.data;
 
-  send(client, wire::Type::ExecStarted, command->id, strlen(command->id));
   if (command->main) {
     record_main(*command);
     write_state();
   }
-
-  Failure failure = {};
   if (find_user(keeper.config.root_fd, wanted_user, entry->user, failure)) {
     merge_env(*command, own, entry->user);
     entry->env = command->env.items;
@@ -401,22 +497,21 @@ void start_command(Client& client, Buffer frame) {
       command->cgroup = entry->cgroup = static_cast<int>(done);
     }
   }
-  if (!failure.failed() && !begin_entry(*entry)) failure = entry->failure;
   if (failure.failed()) {
-    close_child_ends(*entry);
-    command->entry = nullptr;
-    // The names in it may point into the entry.
-    fail_command(*command, failure, false);
-    put_back(entry);
-    return;
+    send(client, wire::Type::ExecStarted, command->id, strlen(command->id));
+    client.awaits_start = false;
+    return give_up_entering(*command, failure);
   }
-  close_child_ends(*entry);
-  watch(command->output, EPOLLIN);
-  if (command->error.fd >= 0) watch(command->error, EPOLLIN);
+  if (!command->operation.named) return enter_command(*command);
+  command->starting = true;
+  command->start_disk.owner = command;
+  command->start_disk.ready = on_start_recorded;
+  await_disk(command->start_disk);
 }
 
 void feed(Command& command, const char* data, size_t size) {
   if (command.input.fd < 0 || command.input_ends) return;
+  note_input(command, data, size);
   if (!command.pending_input.size) {
     const long wrote = write_fd(command.input.fd, data, size);
     if (wrote < 0 && wrote != -EAGAIN) return close_source(command.input);
@@ -518,7 +613,7 @@ bool reap(int pid, int status) {
       return true;
     }
     if (pid != (entry ? entry->pid : command->pid) || pid <= 0) continue;
-    if (command->reported) {
+    if (command->ended) {
       command->pid = 0;
       return true;
     }
@@ -554,7 +649,7 @@ bool reap(int pid, int status) {
 void check_timeouts(uint64_t now) {
   constexpr uint64_t kGiveUp = 5'000'000;
   for (Command* command = keeper.commands; command; command = command->next) {
-    if (command->reported || !command->deadline_us || now < command->deadline_us) continue;
+    if (command->ended || !command->deadline_us || now < command->deadline_us) continue;
     if (!command->timed_out) {
       command->timed_out = true;
       command->give_up_us = now + kGiveUp;
@@ -575,7 +670,11 @@ void check_timeouts(uint64_t now) {
 
 void finish_commands() {
   for (Command* command = keeper.commands; command; command = command->next) {
-    if (!command->reported) {
+    if (command->starting) {
+      Failure failure = {};
+      failure.set("execute in a sandbox that is ending", "", 0);
+      give_up_entering(*command, failure);
+    } else if (!command->ended) {
       command->result.cause = wire::Cause::Signalled;
       command->result.signal = SIGKILL;
       end_command(*command);
@@ -604,6 +703,9 @@ void sweep_commands() {
     if (command->env.items) command->env.clear();
     command->env_text.clear();
     command->pending_input.clear();
+    command->failure_object.clear();
+    command->given.clear();
+    if (command->given_fd >= 0) close_fd(command->given_fd);
     destroy(command);
   }
 }

@@ -79,6 +79,8 @@ bool Config::read(wire::Reader& reader, const int* fds, unsigned descriptor_coun
   cgroup_fd = from.need(reader.u32());
   cgroup_parent_fd = from.need(reader.u32());
   oom_fd = from.take(reader.u32());
+  trajectory_fd = from.take(reader.u32());
+  trajectory_checksum = reader.u32();
   cgroup_name = reader.str();
   limit_count = reader.u32();
   if (limit_count > kMaxLimitCgroups) return false;

@@ -52,6 +52,8 @@ struct Config {
   Text workdir, user;
   uint32_t first_id, id_count;  ///< host ids that 0… inside stand for
   int directory_fd, namespace_fd, user_namespace_fd, root_fd, program_fd, cgroup_fd, cgroup_parent_fd, oom_fd;
+  int trajectory_fd;  ///< directory of the log; -1: nothing is recorded
+  uint32_t trajectory_checksum;
   Text cgroup_name;
   uint32_t limit_count, mount_count;
   LimitCgroup limits[kMaxLimitCgroups];

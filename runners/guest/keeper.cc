@@ -146,6 +146,7 @@ void on_signals() {
   }
   int status = 0;
   for (long pid; (pid = sys(__NR_wait4, -1, &status, 1 /* WNOHANG */, nullptr)) > 0;) {
+    if (reap_flush(static_cast<int>(pid), status)) continue;
     if (pid == keeper.init_pid) {
       keeper.init_ended = true;
       begin_end("failed", "its PID 1 was killed");
@@ -158,7 +159,7 @@ void on_signals() {
 uint64_t earlier(uint64_t left, uint64_t right) { return left && (!right || left < right) ? left : right; }
 
 bool is_busy() {
-  if (keeper.running_count) return true;
+  if (keeper.running_count || has_open_operations()) return true;
   for (const Client* client = keeper.clients; client; client = client->next) {
     if (client->command) return true;
   }
@@ -170,9 +171,10 @@ int until_next_deadline(uint64_t now) {
   uint64_t next = earlier(keeper.end_us, keeper.stop_us);
   if (keeper.config.idle_ms && !is_busy()) next = earlier(next, keeper.idle_since_us + keeper.config.idle_ms * 1000);
   for (const Command* command = keeper.commands; command; command = command->next) {
-    if (!command->reported) next = earlier(next, command->deadline_us);
+    if (!command->ended) next = earlier(next, command->deadline_us);
   }
   if (keeper.stop_us) next = earlier(next, now + 50'000);
+  next = earlier(next, flush_due());
   if (!next) return -1;
   if (next <= now) return 0;
   const uint64_t wait = (next - now + 999) / 1000;
@@ -182,6 +184,7 @@ int until_next_deadline(uint64_t now) {
 void check_deadlines() {
   const uint64_t now = monotonic_us();
   check_timeouts(now);
+  check_flush(now);
   if (keeper.ending) return;
   if (keeper.end_us && now >= keeper.end_us) return begin_end("stopped", "its lifetime ended");
   if (keeper.config.idle_ms && !is_busy() && now >= keeper.idle_since_us + keeper.config.idle_ms * 1000) {
@@ -276,6 +279,7 @@ void say_farewell() {
 
 void finish() {
   finish_commands();
+  finish_trajectory();
   // Those whose helper was still to be reaped, too.
   int status = 0;
   while (sys(__NR_wait4, -1, &status, 1, nullptr) > 0) {
@@ -304,7 +308,7 @@ int run_keeper() {
   bool ok = keeper.config.read(reader, fds, count);
   if (!ok) failure.set("read the request of dsec", "", -EPROTO);
   keeper.directory = keeper.config.directory_fd;
-  ok = ok && read_environment(failure) && open_channels(failure) && start_sandbox(failure);
+  ok = ok && read_environment(failure) && open_channels(failure) && open_trajectory(failure) && start_sandbox(failure);
   Client* const creator = keeper.epoll > 0 ? add_client(kStartFd) : nullptr;
   if (!ok) {
     if (!creator) {

@@ -2,6 +2,7 @@
 
 #include "runners/guest/enter.h"
 #include "runners/guest/spool.h"
+#include "runners/guest/trajectory.h"
 
 namespace dsec::guest {
 
@@ -16,6 +17,8 @@ struct Source {
   uint32_t events;  ///< as registered; 0 while it rests
   void* owner;
 };
+
+struct Client;
 
 struct Result {
   wire::Cause cause;
@@ -37,14 +40,33 @@ struct Command {
   /// Signals that came while `entry` was there, by number - 1: its process group does not exist before its exec.
   uint64_t early_signals;
   int pid, cgroup;
-  bool tty, main, has_stdin, input_ends, running, reported, timed_out;
   bool detached;  ///< whoever started it does not wait for its end
+  bool tty, main, has_stdin, input_ends, running, timed_out;
+  bool ended;     ///< its result stands
+  bool reported;  ///< and was told; in between the disk is waited for when the caller named the operation
+  bool starting;  ///< it is entered when its beginning is on the disk
   bool emptying;  ///< it has ended by its timeout; its result waits until nothing of its tree is left
   uint64_t start_us, deadline_us, give_up_us;  ///< monotonic; 0: none
   uint64_t oom_kills;                          ///< of the sandbox when it began
   Buffer pending_input;
   Spool spool;
   Result result;
+  Buffer failure_object;  ///< of result.failure, which outlives what it names
+  Operation operation;
+  DiskWait start_disk, end_disk;
+  uint64_t timeout_ms;  ///< counted from when it is entered
+  Buffer given;         ///< its input as it is recorded, until there is a file for it
+  uint64_t given_size;  ///< of what is kept, in `given` or the file
+  int given_fd;         ///< -1: none
+};
+
+/// An operation that a client carries out.
+struct ClientOperation {
+  ClientOperation* next;
+  Client* client;  ///< null when its connection has ended
+  Operation operation;
+  DiskWait disk;
+  bool open;  ///< its beginning is on the disk, its end is not told
 };
 
 /// One connection of dsec.
@@ -56,6 +78,9 @@ struct Client {
   bool owns_input;   ///< it started the command, so its end is the end of the input
   bool started;      ///< it started the command
   bool waits_for_end, dead;
+  bool awaits_start;  ///< it is told when its command is entered
+  ClientOperation* operations;
+  const NamedOperation* waits_for;  ///< whose end it is told, as Known
 };
 
 struct Keeper {
@@ -107,6 +132,11 @@ void sweep_commands();
 void remove_lingering();
 void append_result_json(Buffer& out, const Command& command);
 
+// record.cc
+/// What is recorded of a command's end; of a long output, links to its spool.
+void append_command_record(Buffer& out, Command& command);
+void note_input(Command& command, const char* data, size_t size);
+
 // clients.cc
 void accept_client();
 Client* add_client(int fd);
@@ -116,6 +146,10 @@ void send_failure(Client& client, const Failure& failure);
 void send_result(Client& client, const Command& command);
 bool has_backlog(const Command& command);
 void sweep_clients();
+/// Whether operations that clients carry out are open.
+bool has_open_operations();
+/// The end of `named` is on the disk: tells those who asked for it.
+void tell_known(const NamedOperation* named);
 
 // remover.cc
 /// Executes what removes the sandbox in place of the keeper; returns only when that is not possible.

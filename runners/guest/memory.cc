@@ -113,6 +113,17 @@ size_t utf8_length(const unsigned char* at, size_t left) {
 
 }  // namespace
 
+bool is_utf8(const char* bytes, size_t count) {
+  const unsigned char* at = reinterpret_cast<const unsigned char*>(bytes);
+  const unsigned char* const end = at + count;
+  while (at < end) {
+    const size_t length = utf8_length(at, static_cast<size_t>(end - at));
+    if (!length) return false;
+    at += length;
+  }
+  return true;
+}
+
 void Buffer::append_json(const char* bytes, size_t count) {
   static constexpr char kHex[] = "0123456789abcdef";
   const unsigned char* at = reinterpret_cast<const unsigned char*>(bytes);

@@ -21,6 +21,8 @@ void destroy(T* object) {
   release(object, sizeof(T));
 }
 
+bool is_utf8(const char* bytes, size_t count);
+
 /// Bytes that grow. Plain data: zero is a valid empty buffer, and clear() must be called by its owner.
 struct Buffer {
   char* data;

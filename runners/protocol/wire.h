@@ -3,6 +3,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/base/spool_record.h"
+
 /// What dsec and a sandbox's keeper say to each other over a stream socket: frames of a FrameHeader and `length` bytes.
 /// Used by the freestanding keeper too, so nothing here needs a C library. Both ends are of one machine: native byte
 /// order, no padding between fields. See man/dsec-keeper.7.md.
@@ -11,8 +13,9 @@ namespace dsec::runners::wire {
 /// Raised when a frame changes its meaning; a keeper answers Hello with its own, and a newer dsec speaks the older one.
 inline constexpr uint32_t kVersion = 1;
 
-/// Frames longer than this are refused: argv and environment of one command may reach the kernel's usual 2 MiB.
-inline constexpr uint32_t kMaxFrame = 4u << 20;
+/// Frames longer than this are refused: argv and environment of one command may reach the kernel's usual 2 MiB, and they
+/// stand in its recorded request as well.
+inline constexpr uint32_t kMaxFrame = 16u << 20;
 
 /// The control socket's name in a sandbox's directory.
 inline constexpr char kSocketName[] = "control.sock";
@@ -21,7 +24,8 @@ enum class Type : uint16_t {
   // dsec to keeper
   Start = 1,      ///< StartField order below, with descriptors; only as the first frame on the keeper's descriptor 3
   Exec = 2,       ///< u32 ExecFlags, u16 rows, u16 columns, u64 timeout_ms, u64 output_limit, str user, str workdir,
-                  ///< strs argv, strs env; 0 and empty: the sandbox's own
+                  ///< strs argv, strs env; 0 and empty: the sandbox's own; str op_id (empty: none), u32 origin (place in
+                  ///< kOrigins), str request (JSON as it is recorded)
   Attach = 3,     ///< str exec_id
   Stdin = 4,      ///< bytes, for the command of this connection
   StdinEof = 5,   ///< nothing
@@ -32,6 +36,9 @@ enum class Type : uint16_t {
   Wait = 10,      ///< answered by Ended
   SignalTo = 11,  ///< str exec_id, u32 signal number: on a connection of its own, since one whose input waits for the
                   ///< command is not read
+  Begin = 12,     ///< str op_id, str kind, u32 origin, str request: an operation that the client carries out; answered by
+                  ///< Begun or Known. A connection may have several open, and those of one that ends are interrupted
+  End = 13,       ///< u64 sequence, u32 EndFlags, str members (JSON, each with its comma before); answered by Recorded
   // keeper to dsec
   Started = 32,      ///< u32 pid of PID 1 as the keeper sees it
   Failed = 33,       ///< u32 errno (0: none), str what was attempted
@@ -44,6 +51,10 @@ enum class Type : uint16_t {
   Command = 39,      ///< str exec_id, u32 running, strs argv
   Done = 40,         ///< nothing
   Ended = 41,        ///< nothing: state.json is final
+  Known = 42,        ///< to Exec and Begin: nothing is done, as the log has an operation of this op_id. To Begin it comes
+                     ///< when that one has ended
+  Begun = 43,        ///< u64 sequence; 0: nothing is recorded
+  Recorded = 44,     ///< u64 sequence
 };
 
 struct FrameHeader {
@@ -59,6 +70,14 @@ enum ExecFlags : uint32_t {
   kExecMain = 4,
   kExecDetach = 8,  ///< nobody stays with it; with kExecStdin its input is open for who attaches
 };
+
+enum EndFlags : uint32_t {
+  kEndFailed = 1,
+};
+
+/// Who asks for an operation, in the order of model Origin.
+inline constexpr const char* kOrigins[] = {"cli", "sdk", "session", "replay", "task", "gateway"};
+inline constexpr uint32_t kOriginCount = 6;
 
 enum StartFlags : uint32_t {
   kStartHostNetwork = 1,
@@ -77,13 +96,7 @@ enum class MountKind : uint32_t {
   Optional,   ///< left out when the target is missing
 };
 
-/// One record of a spool file, followed by `length` bytes.
-struct SpoolRecord {
-  uint64_t time_us;  ///< since the epoch
-  uint32_t length;
-  uint32_t stream;  ///< 1 stdout, 2 stderr
-};
-static_assert(sizeof(SpoolRecord) == 16);
+using dsec::SpoolRecord;
 
 /// Spool files of a command, in spool/: <exec_id>.head, then for each stream two halves of its tail, of which the older
 /// one is dropped when the younger is full: <exec_id>.<stream>a and <exec_id>.<stream>b.

@@ -32,6 +32,7 @@ class FakeRunner final : public Runner {
     return status;
   }
   std::unique_ptr<ExecStream> exec(const fs::path&, const ExecSpec&) override { return nullptr; }
+  std::unique_ptr<OpenOperation> begin(const fs::path&, const OperationRequest&) override { return nullptr; }
   std::unique_ptr<ExecStream> attach(const fs::path&, const std::string&) override { return nullptr; }
   std::vector<ExecInfo> commands(const fs::path&) override { return {}; }
   bool wait(const fs::path&, std::optional<std::chrono::milliseconds>) override { return true; }

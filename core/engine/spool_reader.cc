@@ -1,4 +1,4 @@
-#include "runners/container/spool_reader.h"
+#include "core/engine/spool_reader.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -8,9 +8,9 @@
 #include <optional>
 
 #include "core/base/error.h"
-#include "runners/protocol/wire.h"
+#include "core/base/spool_record.h"
 
-namespace dsec::runners {
+namespace dsec::engine {
 namespace {
 
 // The next record of one file.
@@ -20,7 +20,7 @@ class PartReader {
 
   bool done() const { return !valid_; }
   bool is_head() const { return head_; }
-  const wire::SpoolRecord& record() const { return record_; }
+  const SpoolRecord& record() const { return record_; }
   const std::string& data() const { return data_; }
 
   void advance() {
@@ -41,11 +41,11 @@ class PartReader {
   const SpoolPart& part_;
   bool head_, valid_ = false;
   std::uint64_t at_ = 0;
-  wire::SpoolRecord record_ = {};
+  SpoolRecord record_ = {};
   std::string data_;
 };
 
-std::chrono::system_clock::time_point time_of(const wire::SpoolRecord& record) {
+std::chrono::system_clock::time_point time_of(const SpoolRecord& record) {
   return std::chrono::system_clock::time_point(std::chrono::microseconds(record.time_us));
 }
 
@@ -61,7 +61,7 @@ void read_spool(std::span<const SpoolPart> parts, const std::uint64_t (&dropped)
     for (PartReader& reader : readers)
       if (!reader.done() && (!earliest || reader.record().time_us < earliest->record().time_us)) earliest = &reader;
     if (!earliest) break;
-    const wire::SpoolRecord& record = earliest->record();
+    const SpoolRecord& record = earliest->record();
     const unsigned stream = record.stream - 1;
     if (!earliest->is_head() && dropped[stream] && !marked[stream]) {
       marked[stream] = true;
@@ -88,4 +88,4 @@ std::vector<SpoolPart> open_spool(const std::filesystem::path& directory, const 
   return parts;
 }
 
-}  // namespace dsec::runners
+}  // namespace dsec::engine

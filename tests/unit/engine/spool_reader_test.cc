@@ -1,4 +1,4 @@
-#include "runners/container/spool_reader.h"
+#include "core/engine/spool_reader.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -8,13 +8,13 @@
 #include <cstring>
 
 #include "core/base/files.h"
-#include "runners/protocol/wire.h"
+#include "core/base/spool_record.h"
 
-namespace dsec::runners {
+namespace dsec::engine {
 namespace {
 
 std::string record(std::uint64_t time_us, std::uint32_t stream, const std::string& data) {
-  const wire::SpoolRecord head{time_us, static_cast<std::uint32_t>(data.size()), stream};
+  const SpoolRecord head{time_us, static_cast<std::uint32_t>(data.size()), stream};
   return std::string(reinterpret_cast<const char*>(&head), sizeof head) + data;
 }
 
@@ -38,17 +38,17 @@ std::vector<SpoolPart> parts_of(std::initializer_list<std::string> texts) {
   return parts;
 }
 
-TEST_CASE("records of several files come in the order of their time", "[runners][spool]") {
+TEST_CASE("records of several files come in the order of their time", "[engine][spool]") {
   CHECK(read(parts_of({record(1, 1, "a") + record(2, 2, "b"), record(4, 1, "d"),
                        record(3, 2, "c") + record(5, 2, "e")})) == "1<a>2<b>2<c>1<d>2<e>");
 }
 
-TEST_CASE("what was dropped is told once, where it is missing", "[runners][spool]") {
+TEST_CASE("what was dropped is told once, where it is missing", "[engine][spool]") {
   CHECK(read(parts_of({record(1, 1, "head") + record(2, 2, "x"), record(3, 1, "tail") + record(4, 1, "end")}), 77) ==
         "1<head>2<x>1<\n[dsec: 77 bytes dropped here]\n>1<tail>1<end>");
 }
 
-TEST_CASE("a damaged or cut record ends its file and no more", "[runners][spool]") {
+TEST_CASE("a damaged or cut record ends its file and no more", "[engine][spool]") {
   const std::string good = record(1, 1, "good");
   CHECK(read(parts_of({good + record(2, 1, "cut").substr(0, 17)})) == "1<good>");
   CHECK(read(parts_of({good + record(2, 7, "no such stream"), record(3, 2, "other")})) == "1<good>2<other>");
@@ -59,7 +59,7 @@ TEST_CASE("a damaged or cut record ends its file and no more", "[runners][spool]
   CHECK(read({}).empty());
 }
 
-TEST_CASE("a frame that is shorter than its fields say reads as empty and says so", "[runners][wire]") {
+TEST_CASE("a frame that is shorter than its fields say reads as empty and says so", "[engine][wire]") {
   std::string text;
   wire::Writer<std::string> writer(text);
   writer.u32(7).str("hello", 5).u64(9);
@@ -88,4 +88,4 @@ TEST_CASE("a frame that is shorter than its fields say reads as empty and says s
 }
 
 }  // namespace
-}  // namespace dsec::runners
+}  // namespace dsec::engine

@@ -10,7 +10,7 @@
 
 #include "core/base/unique_fd.h"
 
-namespace dsec::runners {
+namespace dsec::engine {
 
 /// One piece of a command's output; stream 0 is stdout.
 using SpoolSink =
@@ -28,4 +28,4 @@ void read_spool(std::span<const SpoolPart> parts, const std::uint64_t (&dropped)
 /// The spool files of a command, the older half of each tail first.
 std::vector<SpoolPart> open_spool(const std::filesystem::path& directory, const std::string& exec_id);
 
-}  // namespace dsec::runners
+}  // namespace dsec::engine

@@ -1,0 +1,320 @@
+#include "core/engine/trajectory.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "core/base/crc32c.h"
+#include "core/base/error.h"
+#include "core/engine/sandbox_id.h"
+
+namespace dsec::engine {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::size_t kLongestLine = 16u << 20;
+// `,"crc":"01234567"}`
+constexpr std::size_t kTail = 18;
+constexpr std::string_view kTailBegin = ",\"crc\":\"", kTailEnd = "\"}";
+
+std::string sealed(const std::string& body, std::uint32_t& checksum) {
+  const std::string_view open = std::string_view(body).substr(0, body.size() - 1);
+  checksum = crc32c(checksum, open.data(), open.size());
+  char digits[9];
+  ::snprintf(digits, sizeof digits, "%08x", checksum);
+  return std::string(open).append(kTailBegin).append(digits).append(kTailEnd).append("\n");
+}
+
+/// Reads a log line by line and checks each.
+class LogReader {
+ public:
+  explicit LogReader(const fs::path& file) : file_(file), stream_(nullptr, &::fclose) {
+    UniqueFd fd = open_file(file, O_RDONLY | O_NOFOLLOW);
+    stream_.reset(::fdopen(fd.get(), "r"));
+    if (!stream_) throw system_error("read " + quote(file.native()));
+    static_cast<void>(fd.release());
+  }
+  ~LogReader() { ::free(line_); }
+  LogReader(const LogReader&) = delete;
+  LogReader& operator=(const LogReader&) = delete;
+
+  /// The next line that is whole and right; false at the end, before a line that was never finished, and at damage.
+  bool next() {
+    const ssize_t got = ::getline(&line_, &room_, stream_.get());
+    if (got <= 0) {
+      if (::ferror(stream_.get())) throw system_error("read " + quote(file_.native()));
+      return false;
+    }
+    ++number_;
+    text_ = std::string_view(line_, static_cast<std::size_t>(got));
+    const bool whole = text_.ends_with('\n');
+    if (whole) text_.remove_suffix(1);
+    if (whole && check()) {
+      good_bytes_ += static_cast<std::uint64_t>(got);
+      return true;
+    }
+    torn_ = ::fgetc(stream_.get()) == EOF;
+    if (!torn_) damage_ = "line " + std::to_string(number_) + " of " + quote(file_.native()) + " is damaged";
+    return false;
+  }
+
+  /// Valid until next().
+  std::string_view text() const { return text_; }
+  Json json() const { return parse_json(text_, file_.native() + ":" + std::to_string(number_)); }
+  const std::string& damage() const { return damage_; }
+  void damaged(const std::string& why) { damage_ = why; }
+  std::uint64_t number() const { return number_; }
+  std::uint32_t checksum() const { return checksum_; }
+  std::uint64_t good_bytes() const { return good_bytes_; }
+
+ private:
+  bool check() {
+    if (text_.size() <= kTail || text_.size() > kLongestLine || !text_.ends_with(kTailEnd)) return false;
+    const std::string_view body = text_.substr(0, text_.size() - kTail), tail = text_.substr(body.size());
+    if (!tail.starts_with(kTailBegin)) return false;
+    std::uint32_t told = 0;
+    const char* const digits = tail.data() + kTailBegin.size();
+    const auto [end, error] = std::from_chars(digits, digits + 8, told, 16);
+    if (error != std::errc() || end != digits + 8 || crc32c(checksum_, body.data(), body.size()) != told) return false;
+    checksum_ = told;
+    return true;
+  }
+
+  const fs::path file_;
+  std::unique_ptr<FILE, int (*)(FILE*)> stream_;
+  char* line_ = nullptr;
+  std::size_t room_ = 0;
+  std::string_view text_;
+  std::string damage_;
+  std::uint64_t number_ = 0, good_bytes_ = 0;
+  std::uint32_t checksum_ = 0;
+  bool torn_ = false;
+};
+
+TrajectoryHeader header_of(LogReader& log, const fs::path& file) {
+  return attempt("cannot read the trajectory " + quote(file.native()), [&] {
+    if (!log.next()) throw failure(log.damage().empty() ? "it has no header" : log.damage());
+    return trajectory_header_from(log.json());
+  });
+}
+
+void take(const Json& json, std::vector<Operation>& operations) {
+  if (json_string(json, "record") == "started") {
+    Operation operation = operation_from(json);
+    if (operation.seq != operations.size() + 1) throw usage_error("its number does not follow the one before");
+    operations.push_back(std::move(operation));
+    return;
+  }
+  const std::uint64_t seq = json_u64(json, "seq");
+  if (seq < 1 || seq > operations.size()) throw usage_error("it ends an operation that has not begun");
+  if (operations[seq - 1].done) throw usage_error("it ends an operation a second time");
+  operations[seq - 1].done = done_from(json);
+}
+
+std::uint64_t size_of(const fs::path& directory) {
+  std::uint64_t bytes = 0;
+  std::error_code error;
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+    struct stat info = {};
+    if (::lstat(at->path().c_str(), &info) == 0) bytes += static_cast<std::uint64_t>(info.st_blocks) * 512;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Trajectory Trajectory::read(const fs::path& place) {
+  std::error_code error;
+  const bool is_directory = fs::is_directory(place, error);
+  const fs::path file = is_directory ? place / kTrajectoryLog : place;
+  LogReader log(file);
+  Trajectory trajectory;
+  trajectory.directory = is_directory ? place : place.parent_path();
+  trajectory.header = header_of(log, file);
+  while (log.next()) {
+    try {
+      take(log.json(), trajectory.operations);
+    } catch (const Error& bad) {
+      log.damaged("line " + std::to_string(log.number()) + " of " + quote(file.native()) + ": " + bad.message());
+      break;
+    }
+  }
+  trajectory.damage = log.damage();
+  return trajectory;
+}
+
+const Operation* Trajectory::find(std::string_view op_id) const {
+  const auto found = std::find_if(operations.begin(), operations.end(),
+                                  [&](const Operation& operation) { return operation.op_id == op_id; });
+  return found == operations.end() ? nullptr : &*found;
+}
+
+void Trajectory::output(const Operation& operation, Marks marks, const SpoolSink& sink) const {
+  if (!operation.done) return;
+  const Operation::Done& done = *operation.done;
+  if (!done.stdout_data.empty()) sink(0, done.time, done.stdout_data);
+  if (!done.stderr_data.empty()) sink(1, done.time, done.stderr_data);
+  if (done.output.empty()) return;
+  std::vector<SpoolPart> parts;
+  for (const Operation::Part& part : done.output)
+    parts.push_back({open_file(directory / part.name, O_RDONLY | O_NOFOLLOW), part.bytes});
+  std::uint64_t dropped[2] = {};
+  if (marks == Marks::With) {
+    const Json result = parse_json(done.result, "result");
+    dropped[0] = json_u64_or(result, "stdout_dropped", 0);
+    dropped[1] = json_u64_or(result, "stderr_dropped", 0);
+  }
+  read_spool(parts, dropped, sink);
+}
+
+std::string Trajectory::output(const Operation& operation, unsigned stream) const {
+  std::string text;
+  output(operation, Marks::Without, [&](unsigned from, auto, std::string_view data) {
+    if (from == stream) text += data;
+  });
+  return text;
+}
+
+std::string Trajectory::input(const Operation& operation) const {
+  if (!operation.done) return "";
+  if (!operation.done->stdin_file) return operation.done->stdin_data;
+  const Operation::Part& part = *operation.done->stdin_file;
+  const UniqueFd file = open_file(directory / part.name, O_RDONLY | O_NOFOLLOW);
+  return read_all(file.get(), part.bytes);
+}
+
+UniqueFd Trajectory::content(const Operation& operation) const {
+  if (!operation.done || !operation.done->content || operation.done->content->name.empty()) return UniqueFd();
+  return open_file(directory / operation.done->content->name, O_RDONLY | O_NOFOLLOW);
+}
+
+std::optional<Operation> find_operation(const fs::path& directory, std::string_view op_id) {
+  const fs::path file = directory / kTrajectoryLog;
+  LogReader log(file);
+  header_of(log, file);
+  // An op_id has nothing that JSON would write in another way.
+  const std::string named = "\"op_id\":\"" + std::string(op_id) + "\"";
+  std::optional<Operation> found;
+  while (log.next()) {
+    if (log.text().find(named) == std::string_view::npos) continue;
+    const Json json = log.json();
+    if (json_string(json, "op_id") != op_id) continue;
+    if (json_string(json, "record") == "started") {
+      found = operation_from(json);
+    } else if (found) {
+      found->done = done_from(json);
+      return found;
+    }
+  }
+  // What cannot be read may be the very operation: not to find it would let it run twice.
+  if (!log.damage().empty()) throw failure(log.damage());
+  return found;
+}
+
+TrajectoryHeader read_trajectory_header(const fs::path& directory) {
+  const fs::path file = directory / kTrajectoryLog;
+  LogReader log(file);
+  return header_of(log, file);
+}
+
+std::uint32_t TrajectoryWriter::create(const fs::path& directory, const TrajectoryHeader& header) {
+  make_directories(directory.parent_path(), 0700);
+  if (::mkdir(directory.c_str(), 0700) != 0) throw system_error("mkdir " + quote(directory.native()));
+  std::uint32_t checksum = 0;
+  const std::string line = sealed(to_line(header), checksum);
+  const UniqueFd log = open_file(directory / kTrajectoryLog, O_WRONLY | O_CREAT | O_EXCL, 0600);
+  write_all(log.get(), line);
+  return checksum;
+}
+
+TrajectoryWriter::TrajectoryWriter(const fs::path& directory)
+    : directory_(directory), lock_(directory / "lock", FileLock::Mode::Exclusive) {
+  const fs::path file = directory / kTrajectoryLog;
+  LogReader log(file);
+  header_of(log, file);
+  while (log.next())
+    if (log.text().find("\"record\":\"started\"") != std::string_view::npos &&
+        json_string(log.json(), "record") == "started")
+      ++next_seq_;
+  if (!log.damage().empty()) throw failure(log.damage());
+  checksum_ = log.checksum();
+  log_ = open_file(file, O_WRONLY | O_APPEND | O_NOFOLLOW);
+  if (::ftruncate(log_.get(), static_cast<off_t>(log.good_bytes())) != 0)
+    throw system_error("truncate " + quote(file.native()));
+}
+
+void TrajectoryWriter::append(const std::string& body) {
+  std::uint32_t next = checksum_;
+  write_all(log_.get(), sealed(body, next));
+  checksum_ = next;
+}
+
+std::uint64_t TrajectoryWriter::started(Operation operation) {
+  operation.seq = next_seq_;
+  if (operation.op_id.empty()) operation.op_id = "#" + std::to_string(operation.seq);
+  append(started_line(operation));
+  return next_seq_++;
+}
+
+void TrajectoryWriter::done(const Operation& operation) { append(done_line(operation)); }
+
+void TrajectoryWriter::sync() {
+  if (::fdatasync(log_.get()) != 0) throw system_error("flush " + quote((directory_ / kTrajectoryLog).native()));
+  sync_directory(directory_);
+  sync_directory(directory_.parent_path());
+}
+
+std::vector<TrajectoryInfo> list_trajectories(const Home& home, std::vector<std::string>& problems) {
+  std::vector<TrajectoryInfo> found;
+  std::error_code error;
+  for (fs::directory_iterator at(home.trajectories(), error), end; !error && at != end; at.increment(error)) {
+    const std::string id = at->path().filename().native();
+    if (!is_sandbox_id(id)) continue;
+    try {
+      const fs::path file = at->path() / kTrajectoryLog;
+      LogReader log(file);
+      const TrajectoryHeader header = header_of(log, file);
+      TrajectoryInfo info{id, header.environment, header.source, header.created, header.created, 0, 0, false, {}};
+      while (log.next()) info.operations += log.text().find("\"record\":\"started\"") != std::string_view::npos;
+      struct stat status = {};
+      if (::stat(file.c_str(), &status) == 0)
+        info.last = std::chrono::system_clock::from_time_t(status.st_mtim.tv_sec) +
+                    std::chrono::microseconds(status.st_mtim.tv_nsec / 1000);
+      info.bytes = size_of(at->path());
+      info.live = fs::exists(home.sandboxes() / id);
+      for (const auto& layer : header.layers) info.layers.push_back(layer.digest);
+      found.push_back(std::move(info));
+    } catch (const Error& problem) {
+      problems.push_back(problem.message());
+    }
+  }
+  if (error && error != std::errc::no_such_file_or_directory)
+    throw system_error("list " + quote(home.trajectories().native()), error.value());
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.created > b.created; });
+  return found;
+}
+
+std::vector<TrajectoryInfo> expired_trajectories(std::vector<TrajectoryInfo> all, const TrajectoryLimits& limits,
+                                                 std::chrono::system_clock::time_point now) {
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.last < b.last; });
+  std::uint64_t bytes = 0;
+  for (const TrajectoryInfo& info : all) bytes += info.bytes;
+  std::vector<TrajectoryInfo> expired;
+  for (TrajectoryInfo& info : all) {
+    if (info.live || (now - info.last <= limits.age && bytes <= limits.bytes)) continue;
+    bytes -= info.bytes;
+    expired.push_back(std::move(info));
+  }
+  return expired;
+}
+
+void remove_trajectory(const Home& home, const std::string& id) { remove_tree(home.trajectories() / id); }
+
+}  // namespace dsec::engine
