@@ -26,6 +26,12 @@ void declare_commands(Command& root) {
   add_rm(root);
   add_wait(root);
 
+  Command& traj = root.group("traj", "Trajectories: what was done to sandboxes");
+  add_traj_ls(traj);
+  add_traj_show(traj);
+  add_traj_diff(traj);
+  add_traj_rm(traj);
+
   Command& layer = root.group("layer", "Layers of this host's store");
   add_layer_ls(layer);
   add_layer_inspect(layer);

@@ -193,12 +193,22 @@ SandboxSpec compose(Invocation& call, const SandboxFlags& flags) {
   return engine::compose_spec(layers, request);
 }
 
+void declare_op_id(Command& command, std::string& op_id) {
+  command.option("--op-id", "NAME", op_id, "Name it: repeated, what is recorded comes again and nothing is done");
+}
+
+OperationContext operation_context(const std::string& op_id) {
+  check_op_id(op_id);
+  return {.op_id = op_id, .origin = Origin::Cli};
+}
+
 void declare(Command& command, ExecFlags& flags) {
   command.flag("-i,--interactive", flags.interactive, "Give it our standard input (default: on a terminal)");
   command.flag("-t,--tty", flags.tty, "Give it a TTY; --tty=false: none (default: on a terminal)");
   command.flag("-d,--detach", flags.detach, "Do not wait for its end");
   command.duration("--timeout", flags.timeout,
                    "End it and all its processes after so long, with exit code 124; 0: never");
+  declare_op_id(command, flags.op_id);
 }
 
 void apply(const ExecFlags& flags, bool json, ExecSpec& spec) {
@@ -207,6 +217,7 @@ void apply(const ExecFlags& flags, bool json, ExecSpec& spec) {
   spec.open_stdin = !flags.detach && flags.interactive.value_or(terminal && spec.tty);
   spec.detach = flags.detach;
   spec.timeout = flags.timeout;
+  spec.operation = operation_context(flags.op_id);
   if (!spec.tty) return;
   std::tie(spec.rows, spec.columns) = terminal_size();
   const char* term = std::getenv("TERM");

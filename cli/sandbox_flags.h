@@ -40,9 +40,15 @@ struct ExecFlags {
   std::optional<bool> interactive, tty;
   bool detach = false;
   std::optional<std::chrono::milliseconds> timeout;
+  std::string op_id;
 };
 
 void declare(Command& command, ExecFlags& flags);
+
+/// --op-id of what is recorded.
+void declare_op_id(Command& command, std::string& op_id);
+/// Throws Error (Usage) for a name that no operation can have.
+OperationContext operation_context(const std::string& op_id);
 
 /// A TTY where there is one and standard output is not to be parsed; input from the terminal or with -i.
 void apply(const ExecFlags& flags, bool json, ExecSpec& spec);

@@ -12,6 +12,7 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/invocation.h"
+#include "cli/sandbox_flags.h"
 #include "cli/wiring.h"
 #include "core/base/child_process.h"
 #include "core/base/error.h"
@@ -28,6 +29,7 @@ using runners::SandboxFiles;
 struct Options {
   std::string from, to;
   bool archive = false;
+  std::string op_id;
 };
 
 /// One end: a path of a sandbox, a path here, or a stream.
@@ -123,24 +125,24 @@ std::pair<std::string, std::string> destination(const End& from, Kind source, co
   return {place.parent_path().native(), place.filename().native()};
 }
 
-void copy_here(Engine& engine, const End& from, const End& to, const SandboxFiles& here, bool archive) {
+void copy_here(Engine& engine, const End& from, const End& to, const SandboxFiles& here, const Options& asked) {
   // Its own link, as it is, unless the path says otherwise.
   const Kind source = is_there(engine, from.sandbox, from.path + '/') ? Kind::Directory : Kind::File;
   const auto [directory, name] = destination(from, source, to, kind_of(engine, to));
   runners::UnpackOptions options{.name = name, .owner = {}};
-  if (!archive) options.owner = ::geteuid();
-  pass_stream([&](int fd) { engine.copy_out(from.sandbox, from.path, fd); },
+  if (!asked.archive) options.owner = ::geteuid();
+  pass_stream([&](int fd) { engine.copy_out(from.sandbox, from.path, fd, operation_context(asked.op_id)); },
               [&, into = directory](int fd) { runners::copy_in(here, into, fd, options); });
 }
 
-void copy_there(Engine& engine, const End& from, const End& to, const SandboxFiles& here, bool archive) {
+void copy_there(Engine& engine, const End& from, const End& to, const SandboxFiles& here, const Options& asked) {
   const Kind source = kind_of(engine, from);
   if (source == Kind::Missing) throw usage_error("there is no " + quote(from.path));
   const auto [directory, name] = destination(from, source, to, kind_of(engine, to));
   runners::PackOptions options{.name = name, .owner = {}};
-  if (!archive) options.owner = 0;
+  if (!asked.archive) options.owner = 0;
   pass_stream([&](int fd) { runners::copy_out(here, from.path, fd, options); },
-              [&, into = directory](int fd) { engine.copy_in(to.sandbox, into, fd); });
+              [&, into = directory](int fd) { engine.copy_in(to.sandbox, into, fd, operation_context(asked.op_id)); });
 }
 
 void run(const Options& options, Invocation& call) {
@@ -152,15 +154,15 @@ void run(const Options& options, Invocation& call) {
   if (to.stream()) {
     if (::isatty(STDOUT_FILENO))
       throw usage_error("a tar stream does not go to a terminal").hint("dsec cp SANDBOX:PATH - | tar tv");
-    return engine.copy_out(from.sandbox, from.path, STDOUT_FILENO);
+    return engine.copy_out(from.sandbox, from.path, STDOUT_FILENO, operation_context(options.op_id));
   }
-  if (from.stream()) return engine.copy_in(to.sandbox, to.path, STDIN_FILENO);
+  if (from.stream()) return engine.copy_in(to.sandbox, to.path, STDIN_FILENO, operation_context(options.op_id));
   const UniqueFd root = open_file("/", O_PATH | O_DIRECTORY);
   const SandboxFiles here{root.get(), runners::kUnmappedIds};
   if (to.sandbox.empty()) {
-    copy_here(engine, from, to, here, options.archive);
+    copy_here(engine, from, to, here, options);
   } else {
-    copy_there(engine, from, to, here, options.archive);
+    copy_there(engine, from, to, here, options);
   }
 }
 
@@ -172,6 +174,7 @@ void add_cp(Command& root) {
   verb.positional("FROM", options->from, "SANDBOX:PATH, a path here, or - for a tar stream");
   verb.positional("TO", options->to, "The same; one of both is in a sandbox");
   verb.flag("-a,--archive", options->archive, "Keep owners; else all belongs to root inside, or to you here");
+  declare_op_id(verb, options->op_id);
   verb.note(
       "A directory is copied into TO when that exists, and becomes TO otherwise; DIRECTORY/. stands for what is in it. "
       "Links are copied as links. The sandbox may run or have ended.");

@@ -9,8 +9,10 @@
 #include "cli/commands.h"
 #include "cli/invocation.h"
 #include "cli/wiring.h"
+#include "core/base/config.h"
 #include "core/base/units.h"
 #include "core/engine/sandbox_records.h"
+#include "core/engine/trajectory.h"
 
 namespace dsec::cli {
 namespace {
@@ -21,6 +23,19 @@ registry::GcPorts ports(Wiring& wiring) {
     std::vector<std::string> ids;
     for (const auto& swept : engine::sweep_sandboxes(wiring.home(), wiring.runners(), dry_run)) ids.push_back(swept.id);
     return ids;
+  };
+  ports.expire_trajectories = [&wiring](bool dry_run, std::vector<std::string>& warnings) {
+    const Config config = Config::load();
+    engine::TrajectoryLimits limits;
+    limits.age = config.trajectory_age.value_or(limits.age);
+    limits.bytes = config.trajectory_bytes.value_or(limits.bytes);
+    std::vector<registry::GcItem> items;
+    for (const auto& info : engine::expired_trajectories(engine::list_trajectories(wiring.home(), warnings), limits,
+                                                         std::chrono::system_clock::now())) {
+      if (!dry_run) engine::remove_trajectory(wiring.home(), info.id);
+      items.push_back({registry::GcItem::Kind::Trajectory, info.id, info.bytes});
+    }
+    return items;
   };
   // Without root nothing of ours is mounted.
   if (::geteuid() == 0)
@@ -57,8 +72,8 @@ void add_gc(Command& root) {
   Command& verb = root.verb("gc", "Remove what nothing names any more, and what dead processes left");
   verb.flag("-n,--dry-run", *dry_run, "Show what would go, and remove nothing");
   verb.note(
-      "Kept are tagged layers, layers of sandboxes and of registered dsec.lock files, what those were built on, "
-      "and what running commands hold.");
+      "Kept are tagged layers, layers of sandboxes, kept trajectories and registered dsec.lock files, what those were "
+      "built on, and what running commands hold.");
   verb.runs([dry_run](Invocation& call) { run(*dry_run, call); });
 }
 

@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/units.h"
 
 namespace dsec {
 namespace fs = std::filesystem;
@@ -19,7 +20,9 @@ namespace {
 
 constexpr const char* kSystemFile = "/etc/dsec/config.yaml";
 constexpr std::uint64_t kLargestFile = 1 << 20;
-const std::array<std::string, 5> kKeys = {"version", "registries", "presets", "contexts", "defaults"};
+const std::array<std::string, 7> kKeys = {"version",  "registries",   "presets", "contexts",
+                                          "defaults", "trajectories", "secrets"};
+const std::array<std::string, 2> kTrajectoryKeys = {"keep", "size"};
 const std::array<std::string, 3> kEntryKeys = {"url", "in_place", "allow_any_fs"};
 
 bool valid_registry_name(std::string_view name) {
@@ -73,6 +76,30 @@ RegistryEntry parse_entry(const std::string& origin, const YAML::Node& key, cons
   }
   if (entry.url.empty()) throw fault(origin, key.Mark(), "registry " + quote(entry.name) + " has no 'url'");
   return entry;
+}
+
+void parse_trajectories(const std::string& origin, const YAML::Node& value, Config& config) {
+  if (!value.IsMap()) throw fault(origin, value.Mark(), "a mapping with 'keep' and 'size' is expected");
+  for (const auto& member : value) {
+    const std::string name = member.first.as<std::string>("");
+    if (std::find(kTrajectoryKeys.begin(), kTrajectoryKeys.end(), name) == kTrajectoryKeys.end())
+      throw unknown_key(origin, member.first, kTrajectoryKeys);
+    try {
+      if (name == "keep") config.trajectory_age = parse_duration(member.second.as<std::string>(""));
+      if (name == "size") config.trajectory_bytes = parse_size(member.second.as<std::string>(""));
+    } catch (const Error& error) {
+      throw fault(origin, member.second.Mark(), error.message());
+    }
+  }
+}
+
+void parse_secrets(const std::string& origin, const YAML::Node& value, Config& config) {
+  if (!value.IsSequence()) throw fault(origin, value.Mark(), "a list of words is expected");
+  config.secrets.emplace();
+  for (const auto& word : value) {
+    if (!word.IsScalar() || word.Scalar().empty()) throw fault(origin, word.Mark(), "a word is expected");
+    config.secrets->push_back(word.Scalar());
+  }
 }
 
 YAML::Node load_yaml(const std::string& text, const std::string& origin) {
@@ -213,7 +240,10 @@ Config Config::parse(const std::string& yaml, const std::string& origin) {
     if (std::find(kKeys.begin(), kKeys.end(), key) == kKeys.end()) throw unknown_key(origin, member.first, kKeys);
     if (key == "version" && member.second.as<std::string>("") != "1")
       throw fault(origin, member.second.Mark(), "version 1 is what this dsec knows");
-    if (key != "registries" || member.second.IsNull()) continue;
+    if (member.second.IsNull()) continue;
+    if (key == "trajectories") parse_trajectories(origin, member.second, config);
+    if (key == "secrets") parse_secrets(origin, member.second, config);
+    if (key != "registries") continue;
     if (!member.second.IsMap())
       throw fault(origin, member.second.Mark(), "a mapping of names to registries is expected");
     for (const auto& entry : member.second) {
@@ -250,6 +280,9 @@ Config Config::load() {
     if (std::none_of(own.registries.begin(), own.registries.end(),
                      [&](const RegistryEntry& other) { return other.name == entry.name; }))
       own.registries.push_back(std::move(entry));
+  if (!own.trajectory_age) own.trajectory_age = config.trajectory_age;
+  if (!own.trajectory_bytes) own.trajectory_bytes = config.trajectory_bytes;
+  if (!own.secrets) own.secrets = std::move(config.secrets);
   std::sort(own.registries.begin(), own.registries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   return own;
 }

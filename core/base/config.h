@@ -1,6 +1,9 @@
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +24,11 @@ struct RegistryEntry {
 /// empty.
 struct Config {
   std::vector<RegistryEntry> registries;  ///< in order of names
+  /// How long trajectories are kept, and how much room they may take.
+  std::optional<std::chrono::milliseconds> trajectory_age;
+  std::optional<std::uint64_t> trajectory_bytes;
+  /// A variable whose name contains one of these words is a secret.
+  std::optional<std::vector<std::string>> secrets;
 
   /// Throws Error (Usage) with file, line and column.
   static Config load();

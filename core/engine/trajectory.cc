@@ -308,7 +308,9 @@ std::vector<TrajectoryInfo> expired_trajectories(std::vector<TrajectoryInfo> all
   for (const TrajectoryInfo& info : all) bytes += info.bytes;
   std::vector<TrajectoryInfo> expired;
   for (TrajectoryInfo& info : all) {
-    if (info.live || (now - info.last <= limits.age && bytes <= limits.bytes)) continue;
+    // Nothing happened in it.
+    const bool empty = info.operations == 0;
+    if (info.live || (!empty && now - info.last <= limits.age && bytes <= limits.bytes)) continue;
     bytes -= info.bytes;
     expired.push_back(std::move(info));
   }

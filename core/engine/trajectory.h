@@ -94,7 +94,8 @@ struct TrajectoryLimits {
   std::chrono::milliseconds age{std::chrono::hours(24 * 30)};
   std::uint64_t bytes = 10ull << 30;
 };
-/// Those that exceed the limits, oldest first: all that are too old, and then as many as must go. Live ones stay.
+/// Those that exceed the limits, oldest first: all that are too old or empty, and as many more as must go. Live ones
+/// stay.
 std::vector<TrajectoryInfo> expired_trajectories(std::vector<TrajectoryInfo> all, const TrajectoryLimits& limits,
                                                  std::chrono::system_clock::time_point now);
 /// Idempotent.

@@ -14,7 +14,8 @@ namespace dsec::registry {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::array<std::string_view, 6> kKinds = {"sandbox", "layer", "blob", "session", "lock", "leftover"};
+constexpr std::array<std::string_view, 7> kKinds = {"sandbox", "trajectory", "layer",   "blob",
+                                                    "session", "lock",       "leftover"};
 
 // Files are unlinked while the index is locked, so only some at a time: imports wait meanwhile.
 constexpr std::size_t kBlobsPerTransaction = 16;
@@ -25,9 +26,10 @@ class Collection {
 
   GcResult run() {
     reclaim_sandboxes();
+    expire_trajectories();
     // On a full disk the index can only be written once something else has gone.
     if (!dry_run_) store_.release_reserve();
-    leases_.refresh(store_.home().sandboxes());
+    leases_.refresh(store_.home());
     decide();
     unmount();
     for (std::size_t at = 0; at < plan_.doomed_blobs.size(); at += kBlobsPerTransaction)
@@ -47,16 +49,28 @@ class Collection {
 
   void reclaim_sandboxes() {
     if (!ports_.reclaim_sandboxes) return;
-    dead_sandboxes_ = ports_.reclaim_sandboxes(dry_run_, result_.warnings);
-    for (const std::string& id : dead_sandboxes_) removed(GcItem::Kind::Sandbox, id);
+    for (const std::string& id : ports_.reclaim_sandboxes(dry_run_, result_.warnings)) {
+      going_.sandboxes.insert(id);
+      removed(GcItem::Kind::Sandbox, id);
+    }
+  }
+
+  void expire_trajectories() {
+    if (!ports_.expire_trajectories) return;
+    for (GcItem& item : ports_.expire_trajectories(dry_run_, result_.warnings)) {
+      going_.trajectories.insert(item.name);
+      removed(item.kind, std::move(item.name), item.bytes);
+    }
   }
 
   // What is decided under the writer's lock stays right: a lease that comes later is confirmed after this commits.
   void decide() {
     const auto index = store_.index().take();
     Transaction transaction(*index);
-    leases_.refresh(store_.home().sandboxes());
-    plan_ = make_plan(*index, leases_, dead_sandboxes_);
+    leases_.refresh(store_.home());
+    plan_ = make_plan(*index, leases_, going_);
+    for (const std::string& what : leases_.unreadable_trajectories)
+      result_.warnings.push_back("what layers a trajectory needs is not known: " + what);
     for (const std::string& what : leases_.unreadable)
       result_.warnings.push_back("no layer is removed while a lease cannot be read: " + what);
     if (!leases_.unreadable.empty()) {
@@ -167,7 +181,7 @@ class Collection {
   LocalStore& store_;
   const GcPorts& ports_;
   bool dry_run_;
-  std::vector<std::string> dead_sandboxes_;
+  Ignored going_;
   LeasedLayers leases_;
   Plan plan_;
   GcResult result_;

@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/engine/lease.h"
+#include "core/engine/trajectory.h"
 
 namespace dsec::registry {
 namespace fs = std::filesystem;
@@ -28,11 +29,11 @@ std::set<std::string> column(Database& index, std::string_view sql) {
 
 }  // namespace
 
-void LeasedLayers::refresh(const fs::path& sandboxes) {
+void LeasedLayers::refresh(const engine::Home& home) {
   std::map<std::string, std::vector<Digest>> present;
   unreadable.clear();
   std::error_code missing;
-  for (const auto& entry : fs::directory_iterator(sandboxes, missing)) {
+  for (const auto& entry : fs::directory_iterator(home.sandboxes(), missing)) {
     const std::string id = entry.path().filename();
     if (temp_file_is_stale(id)) continue;
     if (const auto known = by_sandbox.find(id); known != by_sandbox.end()) {
@@ -47,9 +48,26 @@ void LeasedLayers::refresh(const fs::path& sandboxes) {
     }
   }
   by_sandbox = std::move(present);
+
+  // After the leases: a sandbox that is removed meanwhile leaves its trajectory.
+  std::map<std::string, std::vector<Digest>> kept;
+  unreadable_trajectories.clear();
+  for (const auto& entry : fs::directory_iterator(home.trajectories(), missing)) {
+    const std::string id = entry.path().filename();
+    if (const auto known = by_trajectory.find(id); known != by_trajectory.end()) {
+      kept.insert(*known);
+      continue;
+    }
+    try {
+      for (const auto& layer : engine::read_trajectory_header(entry.path()).layers) kept[id].push_back(layer.digest);
+    } catch (const Error& error) {
+      if (fs::exists(entry.path() / engine::kTrajectoryLog, missing)) unreadable_trajectories.push_back(error.message());
+    }
+  }
+  by_trajectory = std::move(kept);
 }
 
-Plan make_plan(Database& index, const LeasedLayers& leases, const std::vector<std::string>& ignored) {
+Plan make_plan(Database& index, const LeasedLayers& leases, const Ignored& ignored) {
   Plan plan;
   std::set<std::int64_t> live;
   Statement sessions = index.prepare("SELECT id, boot_id, pid, start_ticks FROM sessions");
@@ -74,9 +92,13 @@ Plan make_plan(Database& index, const LeasedLayers& leases, const std::vector<st
     layers.bind(path);
     while (layers.step()) roots.insert(layers.text(0));
   }
-  for (const auto& [id, layers] : leases.by_sandbox)
-    if (std::find(ignored.begin(), ignored.end(), id) == ignored.end())
-      for (const Digest& layer : layers) roots.insert(layer.hex());
+  const auto hold = [&](const std::map<std::string, std::vector<Digest>>& holders, const std::set<std::string>& going) {
+    for (const auto& [id, layers] : holders)
+      if (!going.contains(id))
+        for (const Digest& layer : layers) roots.insert(layer.hex());
+  };
+  hold(leases.by_sandbox, ignored.sandboxes);
+  hold(leases.by_trajectory, ignored.trajectories);
   std::set<std::string> held_blobs;
   for (const std::int64_t session : live) {
     Statement layers = index.prepare("SELECT layer FROM session_layers WHERE session = ?");

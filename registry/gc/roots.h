@@ -9,14 +9,17 @@
 
 namespace dsec::registry {
 
-/// What sandboxes hold, by id.
+/// What sandboxes and trajectories hold, by id.
 struct LeasedLayers {
-  std::map<std::string, std::vector<Digest>> by_sandbox;
+  std::map<std::string, std::vector<Digest>> by_sandbox, by_trajectory;
   /// Leases that cannot be read: what they hold is unknown, so nothing may be removed.
   std::vector<std::string> unreadable;
+  /// A replay of these may lack layers.
+  std::vector<std::string> unreadable_trajectories;
 
-  /// Reads the leases that are not known yet, and forgets those that are gone. A lease's layers never change.
-  void refresh(const std::filesystem::path& sandboxes);
+  /// Reads the leases that are not known yet, and forgets those that are gone. The layers of a lease or a trajectory
+  /// never change.
+  void refresh(const engine::Home& home);
 };
 
 /// What gc would keep and take, as of one moment.
@@ -32,7 +35,12 @@ struct Plan {
   std::vector<std::string> dead_locks;  ///< their files are gone
 };
 
-/// Reads the index; to be called within a transaction. `ignored` are ids of sandboxes that are being removed.
-Plan make_plan(Database& index, const LeasedLayers& leases, const std::vector<std::string>& ignored);
+/// Ids of what is being removed.
+struct Ignored {
+  std::set<std::string> sandboxes, trajectories;
+};
+
+/// Reads the index; to be called within a transaction.
+Plan make_plan(Database& index, const LeasedLayers& leases, const Ignored& ignored);
 
 }  // namespace dsec::registry

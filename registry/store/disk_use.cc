@@ -38,7 +38,7 @@ DiskUse disk_use(LocalStore& store) {
   for (const auto& [digest, bytes] : here) use.layers_bytes += bytes;
 
   LeasedLayers leases;
-  leases.refresh(store.home().sandboxes());
+  leases.refresh(store.home());
   Plan plan;
   {
     const auto index = store.index().take();

@@ -288,8 +288,8 @@ void ContainerRunner::logs(const fs::path& directory, const engine::LogOptions& 
   const auto info = std::find_if(all.begin(), all.end(), [&](const auto& other) { return other.exec_id == exec_id; });
   const bool listed = info != all.end();
   // A keeper that was killed tells nothing of what ran under it, but what that wrote is there.
-  std::vector<SpoolPart> parts;
-  if (!listed) parts = open_spool(directory, exec_id);
+  std::vector<engine::SpoolPart> parts;
+  if (!listed) parts = engine::open_spool(directory, exec_id);
   if (!listed && parts.empty() && exec_id != main_exec_id) throw usage_error("there is no command " + quote(exec_id));
   const std::optional<ExecResult> result = listed ? info->result : std::nullopt;
   const std::uint64_t dropped[2] = {result ? result->stdout_dropped : 0, result ? result->stderr_dropped : 0};

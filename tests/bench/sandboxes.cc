@@ -2,10 +2,15 @@
 // namespace, control groups and limits, masks, capabilities, filter.
 //   bench_sandboxes create TREE HOME ROUNDS    lease, start, /bin/true as the main command, end, reclaim: us per round
 //   bench_sandboxes exec TREE HOME ROUNDS      /bin/true in a live sandbox, its streams captured: us per round
+//   bench_sandboxes unrecorded TREE HOME ROUNDS    the same in a sandbox without a trajectory
+//   bench_sandboxes named TREE HOME ROUNDS     the same under an op-id each: started and done are on the disk
+//   bench_sandboxes fleet TREE HOME COUNT      one of these in each of COUNT sandboxes, one after the other, and then
+//                                              all at a time: us each, both ways; and of fdatasync(2) alone
 //   bench_sandboxes fork TREE HOME ROUNDS      what this process would pay itself: fork, /bin/true, its streams
 //   captured bench_sandboxes idle TREE HOME COUNT       COUNT sandboxes that do nothing: KiB each, per second (first
 //   and last
 //                                              tenth), and what is left afterwards
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +19,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <set>
 #include <string>
 
 #include "core/base/child_process.h"
@@ -24,6 +30,7 @@
 #include "core/engine/lease.h"
 #include "core/engine/runner.h"
 #include "core/engine/sandbox_id.h"
+#include "core/engine/trajectory.h"
 #include "runners/container/container_runner.h"
 
 namespace {
@@ -50,7 +57,7 @@ class Bench {
   Bench(fs::path tree, const fs::path& home)
       : tree_(std::move(tree)), home_(engine::Home::open(home)), runner_(runners::make_container_runner(home_)) {}
 
-  fs::path start() {
+  fs::path start(bool recorded = true) {
     SandboxSpec spec;
     spec.limits.memory = 256u << 20;
     spec.limits.pids = 128;
@@ -64,18 +71,33 @@ class Bench {
     make_directories(request.directory, 0700);
     engine::Lease{id, engine::ProcessIdentity::self(), std::chrono::system_clock::now(), spec}.write(request.directory);
     request.stack.lowers.push_back(clone_mount(tree_));
+    if (recorded) {
+      TrajectoryHeader header;
+      header.id = id;
+      header.spec = spec;
+      request.trajectory = home_.trajectories() / id;
+      request.trajectory_checksum = engine::TrajectoryWriter::create(request.trajectory, header);
+    }
     fs::path directory = request.directory;
     runner_->check(spec);
     runner_->start(std::move(request));
     return directory;
   }
 
-  void run_true(const fs::path& directory, bool main) {
+  std::unique_ptr<engine::ExecStream> begin_true(const fs::path& directory, bool main, const std::string& op_id = "") {
     ExecSpec spec;
     spec.argv = {"/bin/true"};
     spec.main = main;
-    const auto stream = runner_->exec(directory, spec);
-    while (const auto event = stream->next()) {
+    spec.operation.op_id = op_id;
+    return runner_->exec(directory, spec);
+  }
+
+  void run_true(const fs::path& directory, bool main, const std::string& op_id = "") {
+    end_true(*begin_true(directory, main, op_id));
+  }
+
+  static void end_true(engine::ExecStream& stream) {
+    while (const auto event = stream.next()) {
       if (event->kind != engine::ExecEvent::Kind::Exited) continue;
       if (event->result.cause != ExecResult::Cause::Exited || event->result.exit_code != 0)
         throw failure("/bin/true failed: " + event->result.detail);
@@ -86,6 +108,7 @@ class Bench {
   void remove(const fs::path& directory) {
     runner_->reclaim(directory);
     remove_tree(directory);
+    remove_tree(home_.trajectories() / directory.filename());
   }
 
   void create(int rounds) {
@@ -101,13 +124,33 @@ class Bench {
     runner_->release_shared();
   }
 
-  void exec(int rounds) {
-    const fs::path directory = start();
+  enum class Record { Nothing, Unnamed, Named };
+  void exec(int rounds, Record record) {
+    const fs::path directory = start(record != Record::Nothing);
     run_true(directory, false);
     const auto begin = Clock::now();
-    for (int round = 0; round < rounds; ++round) run_true(directory, false);
+    for (int round = 0; round < rounds; ++round)
+      run_true(directory, false, record == Record::Named ? "op-" + std::to_string(round) : "");
     std::printf("%.1f\n", us_since(begin) / rounds);
     remove(directory);
+    runner_->release_shared();
+  }
+
+  void fleet(int count) {
+    std::vector<fs::path> directories;
+    for (int i = 0; i < count; ++i) directories.push_back(start());
+    for (const fs::path& directory : directories) run_true(directory, false, "first");
+    auto begin = Clock::now();
+    for (const fs::path& directory : directories) run_true(directory, false, "alone");
+    const double alone = us_since(begin) / count;
+    begin = Clock::now();
+    std::vector<std::unique_ptr<engine::ExecStream>> streams;
+    for (const fs::path& directory : directories) streams.push_back(begin_true(directory, false, "together"));
+    for (const auto& stream : streams) end_true(*stream);
+    const double together = us_since(begin) / count;
+    std::printf("%.1f %.1f %.1f\n", alone, together, flush_time());
+    streams.clear();
+    for (const fs::path& directory : directories) remove(directory);
     runner_->release_shared();
   }
 
@@ -145,6 +188,20 @@ class Bench {
   }
 
  private:
+  double flush_time() const {
+    constexpr int kRounds = 50;
+    const fs::path path = home_.root() / "flush";
+    const UniqueFd file = open_file(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    const auto begin = Clock::now();
+    for (int round = 0; round < kRounds; ++round) {
+      write_all(file.get(), std::string(300, 'x'));
+      if (::fdatasync(file.get()) != 0) throw system_error("flush");
+    }
+    const double each = us_since(begin) / kRounds;
+    ::unlink(path.c_str());
+    return each;
+  }
+
   static void fork_true() {
     auto [out, out_end] = make_pipe();
     auto [err, err_end] = make_pipe();
@@ -174,15 +231,19 @@ class Bench {
 
 int main(int argc, char** argv) {
   const std::string what = argc == 5 ? argv[1] : "";
-  if (what != "create" && what != "exec" && what != "fork" && what != "idle") {
-    std::fprintf(stderr, "usage: bench_sandboxes create|exec|fork|idle TREE HOME COUNT\n");
+  static const std::set<std::string> kKnown{"create", "exec", "unrecorded", "named", "fleet", "fork", "idle"};
+  if (!kKnown.contains(what)) {
+    std::fprintf(stderr, "usage: bench_sandboxes create|exec|unrecorded|named|fleet|fork|idle TREE HOME COUNT\n");
     return 2;
   }
   try {
     Bench bench(argv[2], argv[3]);
     const int count = std::stoi(argv[4]);
     if (what == "create") bench.create(count);
-    if (what == "exec") bench.exec(count);
+    if (what == "exec") bench.exec(count, Bench::Record::Unnamed);
+    if (what == "unrecorded") bench.exec(count, Bench::Record::Nothing);
+    if (what == "named") bench.exec(count, Bench::Record::Named);
+    if (what == "fleet") bench.fleet(count);
     if (what == "fork") bench.fork(count);
     if (what == "idle") bench.idle(count);
   } catch (const std::exception& error) {

@@ -86,7 +86,7 @@ TEST_CASE("the checksum is that of the standard", "[engine][trajectory]") {
 }
 
 TEST_CASE("any bytes go into JSON and back", "[engine][trajectory]") {
-  for (const std::string bytes : {std::string(), std::string("text"), std::string("\xff"), std::string("a\xff\x00", 3),
+  for (const std::string& bytes : {std::string(), std::string("text"), std::string("\xff"), std::string("a\xff\x00", 3),
                                   std::string("\xed\xa0\x80"), std::string("\xc0\xaf") + std::string(5, '\x80')})
     CHECK(bytes_of_json(parse_json(canonical_json(json_bytes(bytes)), "test")) == bytes);
   CHECK(json_bytes("a\xff").dump() == R"({"base64":"Yf8="})");
@@ -293,6 +293,7 @@ TEST_CASE("the oldest trajectories go first, and live ones never", "[engine][tra
     made.last = now - std::chrono::hours(hours_ago);
     made.bytes = bytes;
     made.live = live;
+    made.operations = 1;
     return made;
   };
   const std::vector<TrajectoryInfo> all = {info("new", 1, 10, false), info("old", 50, 10, false),
