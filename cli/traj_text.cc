@@ -49,14 +49,15 @@ Json to_json(const TrajectoryHeader& header) { return parse_json(to_line(header)
 
 Json to_json(const engine::Trajectory& trajectory, const Operation& operation, const engine::SecretMask& mask) {
   const Operation masked = mask.operation(operation);
-  Json json = {{"seq", masked.seq},
-               {"op_id", masked.op_id},
-               {"kind", masked.kind},
-               {"origin", to_string(masked.origin)},
-               {"started", iso_time(masked.started)},
-               {"started_us", std::chrono::duration_cast<std::chrono::microseconds>(masked.started.time_since_epoch()).count()},
-               {"request", parse_json(masked.request, "request")},
-               {"outcome", masked.done ? to_string(masked.done->outcome) : "unknown"}};
+  Json json = {
+      {"seq", masked.seq},
+      {"op_id", masked.op_id},
+      {"kind", masked.kind},
+      {"origin", to_string(masked.origin)},
+      {"started", iso_time(masked.started)},
+      {"started_us", std::chrono::duration_cast<std::chrono::microseconds>(masked.started.time_since_epoch()).count()},
+      {"request", parse_json(masked.request, "request")},
+      {"outcome", masked.done ? to_string(masked.done->outcome) : "unknown"}};
   if (!masked.exec_id.empty()) json["exec_id"] = masked.exec_id;
   if (!masked.done) return json;
   json["duration_us"] = masked.done->duration.count();
@@ -65,7 +66,8 @@ Json to_json(const engine::Trajectory& trajectory, const Operation& operation, c
     const std::string text = mask.text(trajectory.output(operation, stream));
     if (!text.empty()) json[stream ? "stderr" : "stdout"] = json_bytes(text);
   }
-  if (const std::string given = mask.text(trajectory.input(operation)); !given.empty()) json["stdin"] = json_bytes(given);
+  if (const std::string given = mask.text(trajectory.input(operation)); !given.empty())
+    json["stdin"] = json_bytes(given);
   return json;
 }
 

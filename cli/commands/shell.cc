@@ -21,7 +21,8 @@ void run(const Options& options, Invocation& call) {
                 .env = {},
                 .workdir = options.workdir,
                 .user = options.user};
-  apply({.interactive = true, .tty = std::nullopt, .detach = false, .timeout = std::nullopt, .op_id = {}}, call.out().json(), spec);
+  apply({.interactive = true, .tty = std::nullopt, .detach = false, .timeout = std::nullopt, .op_id = {}},
+        call.out().json(), spec);
   const ForwardedSignals signals;
   const std::unique_ptr<engine::ExecStream> stream = call.wiring().engine().exec(options.sandbox, spec);
   const ExecResult result = attend(*stream, {spec.tty, spec.open_stdin, call.out().format()});

@@ -31,7 +31,10 @@ void run(bool quiet, Invocation& call) {
                      {"layers", layers}});
     } else {
       table.row({info.id, printable(info.environment), age(info.created), std::to_string(info.operations),
-                 format_size(info.bytes), info.live ? "there" : info.source.empty() ? "removed" : "imported"});
+                 format_size(info.bytes),
+                 info.live             ? "there"
+                 : info.source.empty() ? "removed"
+                                       : "imported"});
     }
   }
   if (!quiet && !out.json()) out.table(table);

@@ -27,7 +27,8 @@ const Operation& operation_named(const engine::Trajectory& trajectory, const std
   const auto numbered = std::find_if(trajectory.operations.begin(), trajectory.operations.end(),
                                      [&](const Operation& operation) { return std::to_string(operation.seq) == text; });
   if (numbered == trajectory.operations.end())
-    throw usage_error("there is no operation " + quote(text)).hint("name it by its number or op-id; dsec traj show lists them");
+    throw usage_error("there is no operation " + quote(text))
+        .hint("name it by its number or op-id; dsec traj show lists them");
   return *numbered;
 }
 
@@ -36,8 +37,8 @@ void show_one(const engine::Trajectory& trajectory, const Operation& operation, 
   Output& out = call.out();
   if (out.json()) return out.json(to_json(trajectory, operation, mask));
   const Operation masked = mask.operation(operation);
-  out.line("operation " + std::to_string(masked.seq) + " (" + masked.op_id + "), " + iso_time(masked.started) + ", by " +
-           std::string(to_string(masked.origin)));
+  out.line("operation " + std::to_string(masked.seq) + " (" + masked.op_id + "), " + iso_time(masked.started) +
+           ", by " + std::string(to_string(masked.origin)));
   out.line(describe_request(masked));
   out.line("request: " + masked.request);
   const std::string took = duration_text(masked);

@@ -128,8 +128,8 @@ class Engine {
   virtual void logs(const std::string& id, const LogOptions& options, const LogSink& sink) = 0;
   virtual SandboxStats stats(const std::string& id) = 0;
   virtual std::vector<Change> diff(const std::string& id) = 0;
-  /// Writes `path` (resolved inside the sandbox, never out of it) as a tar stream to `fd`; ids are those seen inside. An
-  /// op_id that is recorded already gives the stream of then, where it was kept.
+  /// Writes `path` (resolved inside the sandbox, never out of it) as a tar stream to `fd`; ids are those seen inside.
+  /// An op_id that is recorded already gives the stream of then, where it was kept.
   virtual void copy_out(const std::string& id, const std::string& path, int fd,
                         const OperationContext& context = {}) = 0;
   /// Unpacks a tar stream from `fd` into the existing directory `path`. With an op_id that is recorded already the

@@ -26,8 +26,7 @@ class StreamTee {
   /// What is kept appears in `directory` under `name`.
   StreamTee(std::filesystem::path directory, const std::string& name, Keep keep)
       : directory_(std::move(directory)), name_(name), keep_(keep) {
-    if (keep_ == Keep::Content)
-      file_ = open_file(directory_ / name_, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
+    if (keep_ == Keep::Content) file_ = open_file(directory_ / name_, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
   }
 
   /// To the end of `from`; with `to` < 0 nowhere. Throws Error.
@@ -84,8 +83,8 @@ bool is_broken_pipe(const std::exception_ptr& failed) {
   }
 }
 
-/// From `write` through a pipe to `read`; one of them is run in a thread of its own. Of two failures the one that caused
-/// the other is thrown: when the reader has gone, whatever happens to the writer is its doing.
+/// From `write` through a pipe to `read`; one of them is run in a thread of its own. Of two failures the one that
+/// caused the other is thrown: when the reader has gone, whatever happens to the writer is its doing.
 void through_pipe(const std::function<void(int)>& write, const std::function<void(int)>& read) {
   auto [reading, writing] = make_pipe();
   std::exception_ptr write_failed, read_failed;

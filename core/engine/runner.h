@@ -66,8 +66,8 @@ class Runner {
   virtual RunnerStatus status(const std::filesystem::path& directory) = 0;
   /// Null when its op_id is recorded already, and nothing was done.
   virtual std::unique_ptr<ExecStream> exec(const std::filesystem::path& directory, const ExecSpec& spec) = 0;
-  /// Null when its op_id is recorded already; if that operation was still open, this waits for its end. Throws Error when
-  /// no keeper lives. Where nothing is recorded the seq is 0.
+  /// Null when its op_id is recorded already; if that operation was still open, this waits for its end. Throws Error
+  /// when no keeper lives. Where nothing is recorded the seq is 0.
   virtual std::unique_ptr<OpenOperation> begin(const std::filesystem::path& directory,
                                                const OperationRequest& request) = 0;
   virtual std::unique_ptr<ExecStream> attach(const std::filesystem::path& directory, const std::string& exec_id) = 0;

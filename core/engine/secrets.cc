@@ -61,15 +61,15 @@ std::string SecretMask::text(std::string text) const {
 
 std::string SecretMask::variable(const std::string& entry) const {
   const std::size_t equals = entry.find('=');
-  if (equals == std::string::npos || equals + 1 == entry.size() || !is_secret(std::string_view(entry).substr(0, equals)))
+  if (equals == std::string::npos || equals + 1 == entry.size() ||
+      !is_secret(std::string_view(entry).substr(0, equals)))
     return text(entry);
   return entry.substr(0, equals + 1) + std::string(kMask);
 }
 
 Json SecretMask::json(const Json& value) const {
   if (value.is_string()) return text(value.get<std::string>());
-  if (value.is_object() && value.size() == 1 && value.contains("base64"))
-    return json_bytes(text(bytes_of_json(value)));
+  if (value.is_object() && value.size() == 1 && value.contains("base64")) return json_bytes(text(bytes_of_json(value)));
   if (!value.is_structured()) return value;
   Json masked = value;
   for (auto& [key, member] : masked.items()) {

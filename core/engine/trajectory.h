@@ -33,8 +33,8 @@ struct Trajectory {
   /// Null when no operation has this op_id.
   const Operation* find(std::string_view op_id) const;
 
-  /// What the operation wrote, in order of time; `marks`: with a line where something was dropped. What stands in the log
-  /// itself carries the time of its end.
+  /// What the operation wrote, in order of time; `marks`: with a line where something was dropped. What stands in the
+  /// log itself carries the time of its end.
   enum class Marks { With, Without };
   void output(const Operation& operation, Marks marks, const SpoolSink& sink) const;
   /// One stream of it (0 stdout, 1 stderr), head and tail, without marks.

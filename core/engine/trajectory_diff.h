@@ -20,8 +20,8 @@ struct OperationPair {
   bool same() const { return left && right && differences.empty(); }
 };
 
-/// Operations that are the same request are set beside each other, in order, so that one more or less on one side is seen
-/// as that. The trajectories must outlive the result.
+/// Operations that are the same request are set beside each other, in order, so that one more or less on one side is
+/// seen as that. The trajectories must outlive the result.
 std::vector<OperationPair> diff_trajectories(const Trajectory& left, const Trajectory& right);
 
 }  // namespace dsec::engine

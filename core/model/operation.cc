@@ -40,7 +40,8 @@ constexpr std::pair<std::string_view, ExecResult::Cause> kCauses[] = {
 
 template <typename Table, typename Value>
 std::string_view word_of(const Table& table, Value value) {
-  return std::find_if(std::begin(table), std::end(table), [&](const auto& entry) { return entry.second == value; })->first;
+  return std::find_if(std::begin(table), std::end(table), [&](const auto& entry) { return entry.second == value; })
+      ->first;
 }
 
 template <typename Table>
@@ -86,7 +87,8 @@ std::vector<std::string> bytes_list_member(const Json& json, const char* key) {
 // A name comes from a file that may have come from elsewhere, and is opened beside it.
 std::string file_name(const Json& json) {
   std::string name = json_string(json, "name");
-  if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos || name.find('\0') != std::string::npos)
+  if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos ||
+      name.find('\0') != std::string::npos)
     throw usage_error(quote(name) + " is no name of a file beside the log");
   return name;
 }
@@ -132,12 +134,8 @@ void check_op_id(std::string_view op_id) {
 std::string to_line(const TrajectoryHeader& header) {
   Json layers = Json::array();
   for (const auto& layer : header.layers) layers.push_back({{"digest", layer.digest.str()}, {"name", layer.name}});
-  Json json = {{"schema", kSchema},
-               {"trajectory", header.id},
-               {"environment", header.environment},
-               {"layers", layers},
-               {"spec", to_json(header.spec)},
-               {"created_us", micros(header.created)},
+  Json json = {{"schema", kSchema},  {"trajectory", header.id},      {"environment", header.environment},
+               {"layers", layers},   {"spec", to_json(header.spec)}, {"created_us", micros(header.created)},
                {"dsec", header.dsec}};
   if (!header.source.empty()) json["source"] = header.source;
   return canonical_json(json);
@@ -235,9 +233,12 @@ Operation::Done done_from(const Json& json) {
 }
 
 Json exec_request(const ExecSpec& spec) {
-  Json json = {{"argv", list_of_bytes(spec.argv)},       {"env", list_of_bytes(spec.env)},
-               {"workdir", json_bytes(spec.workdir)},    {"user", json_bytes(spec.user)},
-               {"tty", spec.tty},                        {"stdin", spec.open_stdin},
+  Json json = {{"argv", list_of_bytes(spec.argv)},
+               {"env", list_of_bytes(spec.env)},
+               {"workdir", json_bytes(spec.workdir)},
+               {"user", json_bytes(spec.user)},
+               {"tty", spec.tty},
+               {"stdin", spec.open_stdin},
                {"main", spec.main}};
   if (spec.timeout) json["timeout_ms"] = spec.timeout->count();
   if (spec.output_limit) json["output_limit"] = *spec.output_limit;

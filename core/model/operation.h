@@ -52,9 +52,9 @@ struct Operation {
     std::chrono::system_clock::time_point time;
     std::chrono::microseconds duration{};
     Outcome outcome = Outcome::Ok;
-    std::string result = "{}";                        ///< canonical JSON, by kind
+    std::string result = "{}";                         ///< canonical JSON, by kind
     std::string stdout_data, stderr_data, stdin_data;  ///< what stands in the log
-    std::vector<Part> output;                         ///< parts of the spool when the output is too long for the log
+    std::vector<Part> output;                          ///< parts of the spool when the output is too long for the log
     std::optional<Part> stdin_file;
     std::optional<Content> content;
     bool operator==(const Done&) const = default;

@@ -104,10 +104,18 @@ SandboxSpec sandbox_spec_from_json(const Json& json) {
 }
 
 Json to_json(const ExecSpec& spec) {
-  Json json = {{"argv", spec.argv}, {"env", spec.env},      {"workdir", spec.workdir}, {"user", spec.user},
-               {"tty", spec.tty},   {"rows", spec.rows},    {"columns", spec.columns}, {"stdin", spec.open_stdin},
-               {"main", spec.main}, {"detach", spec.detach},
-               {"op_id", spec.operation.op_id}, {"origin", to_string(spec.operation.origin)}};
+  Json json = {{"argv", spec.argv},
+               {"env", spec.env},
+               {"workdir", spec.workdir},
+               {"user", spec.user},
+               {"tty", spec.tty},
+               {"rows", spec.rows},
+               {"columns", spec.columns},
+               {"stdin", spec.open_stdin},
+               {"main", spec.main},
+               {"detach", spec.detach},
+               {"op_id", spec.operation.op_id},
+               {"origin", to_string(spec.operation.origin)}};
   put(json, "timeout_ms", spec.timeout);
   put(json, "output_limit", spec.output_limit);
   return json;

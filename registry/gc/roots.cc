@@ -61,7 +61,8 @@ void LeasedLayers::refresh(const engine::Home& home) {
     try {
       for (const auto& layer : engine::read_trajectory_header(entry.path()).layers) kept[id].push_back(layer.digest);
     } catch (const Error& error) {
-      if (fs::exists(entry.path() / engine::kTrajectoryLog, missing)) unreadable_trajectories.push_back(error.message());
+      if (fs::exists(entry.path() / engine::kTrajectoryLog, missing))
+        unreadable_trajectories.push_back(error.message());
     }
   }
   by_trajectory = std::move(kept);

@@ -120,8 +120,8 @@ void note_input(Command& command, const char* data, size_t size) {
   if (command.given_fd < 0) {
     char name[32];
     name_beside(command.operation, ".stdin", name);
-    const long fd = open_at(trajectory_directory(), name,
-                            O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    const long fd =
+        open_at(trajectory_directory(), name, O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) return;
     note_file_beside();
     command.given_fd = static_cast<int>(fd);

@@ -46,11 +46,11 @@ bool is_recording();
 
 /// Null when no operation of that name has begun.
 NamedOperation* find_named(const Text& op_id);
-/// Writes that it begins, under a name that was not found. False when it is named and that cannot be written: it may not
-/// begin then.
+/// Writes that it begins, under a name that was not found. False when it is named and that cannot be written: it may
+/// not begin then.
 bool begin_operation(Operation& operation, const OperationRequest& request, Failure& failure);
-/// Writes that it has ended: `outcome` as the format names it, and members that each begin with a comma. False when it is
-/// named and that cannot be written.
+/// Writes that it has ended: `outcome` as the format names it, and members that each begin with a comma. False when it
+/// is named and that cannot be written.
 bool end_operation(Operation& operation, const char* outcome, const Buffer& members, Failure& failure);
 
 /// `wait.ready` is called when everything written so far is on the disk, never before this returns. All who wait at a

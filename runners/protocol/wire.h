@@ -13,8 +13,8 @@ namespace dsec::runners::wire {
 /// Raised when a frame changes its meaning; a keeper answers Hello with its own, and a newer dsec speaks the older one.
 inline constexpr uint32_t kVersion = 1;
 
-/// Frames longer than this are refused: argv and environment of one command may reach the kernel's usual 2 MiB, and they
-/// stand in its recorded request as well.
+/// Frames longer than this are refused: argv and environment of one command may reach the kernel's usual 2 MiB, and
+/// they stand in its recorded request as well.
 inline constexpr uint32_t kMaxFrame = 16u << 20;
 
 /// The control socket's name in a sandbox's directory.
@@ -22,23 +22,23 @@ inline constexpr char kSocketName[] = "control.sock";
 
 enum class Type : uint16_t {
   // dsec to keeper
-  Start = 1,      ///< StartField order below, with descriptors; only as the first frame on the keeper's descriptor 3
-  Exec = 2,       ///< u32 ExecFlags, u16 rows, u16 columns, u64 timeout_ms, u64 output_limit, str user, str workdir,
-                  ///< strs argv, strs env; 0 and empty: the sandbox's own; str op_id (empty: none), u32 origin (place in
-                  ///< kOrigins), str request (JSON as it is recorded)
-  Attach = 3,     ///< str exec_id
-  Stdin = 4,      ///< bytes, for the command of this connection
-  StdinEof = 5,   ///< nothing
-  Resize = 6,     ///< u16 rows, u16 columns
-  Signal = 7,     ///< u32 signal number
-  Stop = 8,       ///< u64 grace_ms; answered by Ended
-  List = 9,       ///< answered by Command for each that runs, then Done
-  Wait = 10,      ///< answered by Ended
+  Start = 1,     ///< StartField order below, with descriptors; only as the first frame on the keeper's descriptor 3
+  Exec = 2,      ///< u32 ExecFlags, u16 rows, u16 columns, u64 timeout_ms, u64 output_limit, str user, str workdir,
+                 ///< strs argv, strs env; 0 and empty: the sandbox's own; str op_id (empty: none), u32 origin (place in
+                 ///< kOrigins), str request (JSON as it is recorded)
+  Attach = 3,    ///< str exec_id
+  Stdin = 4,     ///< bytes, for the command of this connection
+  StdinEof = 5,  ///< nothing
+  Resize = 6,    ///< u16 rows, u16 columns
+  Signal = 7,    ///< u32 signal number
+  Stop = 8,      ///< u64 grace_ms; answered by Ended
+  List = 9,      ///< answered by Command for each that runs, then Done
+  Wait = 10,     ///< answered by Ended
   SignalTo = 11,  ///< str exec_id, u32 signal number: on a connection of its own, since one whose input waits for the
                   ///< command is not read
-  Begin = 12,     ///< str op_id, str kind, u32 origin, str request: an operation that the client carries out; answered by
-                  ///< Begun or Known. A connection may have several open, and those of one that ends are interrupted
-  End = 13,       ///< u64 sequence, u32 EndFlags, str members (JSON, each with its comma before); answered by Recorded
+  Begin = 12,  ///< str op_id, str kind, u32 origin, str request: an operation that the client carries out; answered by
+               ///< Begun or Known. A connection may have several open, and those of one that ends are interrupted
+  End = 13,    ///< u64 sequence, u32 EndFlags, str members (JSON, each with its comma before); answered by Recorded
   // keeper to dsec
   Started = 32,      ///< u32 pid of PID 1 as the keeper sees it
   Failed = 33,       ///< u32 errno (0: none), str what was attempted
@@ -51,10 +51,10 @@ enum class Type : uint16_t {
   Command = 39,      ///< str exec_id, u32 running, strs argv
   Done = 40,         ///< nothing
   Ended = 41,        ///< nothing: state.json is final
-  Known = 42,        ///< to Exec and Begin: nothing is done, as the log has an operation of this op_id. To Begin it comes
-                     ///< when that one has ended
-  Begun = 43,        ///< u64 sequence; 0: nothing is recorded
-  Recorded = 44,     ///< u64 sequence
+  Known = 42,     ///< to Exec and Begin: nothing is done, as the log has an operation of this op_id. To Begin it comes
+                  ///< when that one has ended
+  Begun = 43,     ///< u64 sequence; 0: nothing is recorded
+  Recorded = 44,  ///< u64 sequence
 };
 
 struct FrameHeader {

@@ -87,7 +87,7 @@ TEST_CASE("the checksum is that of the standard", "[engine][trajectory]") {
 
 TEST_CASE("any bytes go into JSON and back", "[engine][trajectory]") {
   for (const std::string& bytes : {std::string(), std::string("text"), std::string("\xff"), std::string("a\xff\x00", 3),
-                                  std::string("\xed\xa0\x80"), std::string("\xc0\xaf") + std::string(5, '\x80')})
+                                   std::string("\xed\xa0\x80"), std::string("\xc0\xaf") + std::string(5, '\x80')})
     CHECK(bytes_of_json(parse_json(canonical_json(json_bytes(bytes)), "test")) == bytes);
   CHECK(json_bytes("a\xff").dump() == R"({"base64":"Yf8="})");
   CHECK_THROWS_AS(from_base64("abc"), Error);
@@ -180,8 +180,11 @@ TEST_CASE_METHOD(Fixture, "a newer schema and files outside are refused", "[engi
   newer["schema"] = 2;
   CHECK_THROWS_WITH(trajectory_header_from(newer), Catch::Contains("header of the trajectory"));
   for (const char* name : {"../x", "/etc/passwd", ".hidden", ""}) {
-    const Json done = {{"time_us", 1},   {"duration_us", 1},          {"outcome", "ok"},
-                       {"result", {{}}}, {"files", {{"output", {{{"name", name}, {"bytes", 1}}}}}}};
+    const Json done = {{"time_us", 1},
+                       {"duration_us", 1},
+                       {"outcome", "ok"},
+                       {"result", {{}}},
+                       {"files", {{"output", {{{"name", name}, {"bytes", 1}}}}}}};
     CHECK_THROWS_AS(done_from(done), Error);
   }
 }
@@ -228,7 +231,8 @@ struct Recording : Fixture {
     return record_operation(where, {"write", canonical_json({{"path", path}}), {op_id}},
                             [&](std::uint64_t, Operation::Done& done) {
                               ++ran;
-                              if (path == "/bad") throw usage_error("no such place").context("cannot copy").hint("mkdir");
+                              if (path == "/bad")
+                                throw usage_error("no such place").context("cannot copy").hint("mkdir");
                               done.result = R"({"bytes":7})";
                             });
   }
