@@ -212,18 +212,28 @@ class EngineOfThisHost final : public LocalEngine {
 
   // A sandbox's id, its beginning or its name; the sandbox may be gone.
   std::string trajectory_id(const std::string& text) {
-    std::vector<std::string> problems, found;
-    if (is_sandbox_id(text) && !trajectory_of(text).empty()) return text;
-    for (const TrajectoryInfo& info : list_trajectories(home_, problems)) {
-      const bool prefix = text.size() >= 4 && info.id.starts_with(text);
-      // The newest that had the name: a name is free again when its sandbox is gone.
-      if (prefix || (found.empty() && read_trajectory_header(home_.trajectories() / info.id).spec.name == text))
-        found.push_back(info.id);
+    try {
+      return records_.resolve(text);
+    } catch (const Error&) {
+      // Looked for among those that are gone.
     }
-    if (found.size() == 1) return found.front();
-    Error error = usage_error(found.empty() ? "there is no trajectory of a sandbox " + quote(text)
-                                            : "several trajectories have ids that begin with " + quote(text));
-    for (const std::string& id : found) error.hint(id);
+    std::vector<std::string> matching;
+    std::optional<TrajectoryHeader> named;
+    for (const std::string& id : trajectory_ids(home_)) {
+      if (text.size() >= 4 && id.starts_with(text)) matching.push_back(id);
+      try {
+        // The newest that had the name: a name is free again when its sandbox is gone.
+        TrajectoryHeader header = read_trajectory_header(home_.trajectories() / id);
+        if (header.spec.name == text && (!named || named->created < header.created)) named = std::move(header);
+      } catch (const Error&) {
+        // It has no name that could be read.
+      }
+    }
+    if (matching.empty() && named && !text.empty()) return named->id;
+    if (matching.size() == 1) return matching.front();
+    Error error = usage_error(matching.empty() ? "there is no trajectory of a sandbox " + quote(text)
+                                               : "several trajectories have ids that begin with " + quote(text));
+    for (const std::string& id : matching) error.hint(id);
     throw std::move(error).hint("dsec traj ls lists all trajectories");
   }
 

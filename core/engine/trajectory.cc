@@ -271,14 +271,21 @@ void TrajectoryWriter::sync() {
   sync_directory(directory_.parent_path());
 }
 
+std::vector<std::string> trajectory_ids(const Home& home) {
+  std::vector<std::string> ids;
+  std::error_code error;
+  for (fs::directory_iterator at(home.trajectories(), error), end; !error && at != end; at.increment(error))
+    if (std::string id = at->path().filename().native(); is_sandbox_id(id)) ids.push_back(std::move(id));
+  if (error && error != std::errc::no_such_file_or_directory)
+    throw system_error("list " + quote(home.trajectories().native()), error.value());
+  return ids;
+}
+
 std::vector<TrajectoryInfo> list_trajectories(const Home& home, std::vector<std::string>& problems) {
   std::vector<TrajectoryInfo> found;
-  std::error_code error;
-  for (fs::directory_iterator at(home.trajectories(), error), end; !error && at != end; at.increment(error)) {
-    const std::string id = at->path().filename().native();
-    if (!is_sandbox_id(id)) continue;
+  for (const std::string& id : trajectory_ids(home)) {
+    const fs::path place = home.trajectories() / id, file = place / kTrajectoryLog;
     try {
-      const fs::path file = at->path() / kTrajectoryLog;
       LogReader log(file);
       const TrajectoryHeader header = header_of(log, file);
       TrajectoryInfo info{id, header.environment, header.source, header.created, header.created, 0, 0, false, {}};
@@ -287,7 +294,7 @@ std::vector<TrajectoryInfo> list_trajectories(const Home& home, std::vector<std:
       if (::stat(file.c_str(), &status) == 0)
         info.last = std::chrono::system_clock::from_time_t(status.st_mtim.tv_sec) +
                     std::chrono::microseconds(status.st_mtim.tv_nsec / 1000);
-      info.bytes = size_of(at->path());
+      info.bytes = size_of(place);
       info.live = fs::exists(home.sandboxes() / id);
       for (const auto& layer : header.layers) info.layers.push_back(layer.digest);
       found.push_back(std::move(info));
@@ -295,8 +302,6 @@ std::vector<TrajectoryInfo> list_trajectories(const Home& home, std::vector<std:
       problems.push_back(problem.message());
     }
   }
-  if (error && error != std::errc::no_such_file_or_directory)
-    throw system_error("list " + quote(home.trajectories().native()), error.value());
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.created > b.created; });
   return found;
 }

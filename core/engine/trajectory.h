@@ -86,6 +86,8 @@ struct TrajectoryInfo {
   std::vector<Digest> layers;
 };
 
+/// In no order; none where nothing was recorded yet.
+std::vector<std::string> trajectory_ids(const Home& home);
 /// Newest first. What cannot be read is left out and told in `problems`.
 std::vector<TrajectoryInfo> list_trajectories(const Home& home, std::vector<std::string>& problems);
 
