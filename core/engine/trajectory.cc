@@ -60,8 +60,9 @@ class LogReader {
       good_bytes_ += static_cast<std::uint64_t>(got);
       return true;
     }
-    torn_ = ::fgetc(stream_.get()) == EOF;
-    if (!torn_) damage_ = "line " + std::to_string(number_) + " of " + quote(file_.native()) + " is damaged";
+    // One without its newline is the last, even when its writer has gone on since.
+    const bool torn = !whole || ::fgetc(stream_.get()) == EOF;
+    if (!torn) damage_ = "line " + std::to_string(number_) + " of " + quote(file_.native()) + " is damaged";
     return false;
   }
 
@@ -95,7 +96,6 @@ class LogReader {
   std::string damage_;
   std::uint64_t number_ = 0, good_bytes_ = 0;
   std::uint32_t checksum_ = 0;
-  bool torn_ = false;
 };
 
 TrajectoryHeader header_of(LogReader& log, const fs::path& file) {
