@@ -34,6 +34,8 @@ SandboxSpec sandbox_of(const FunctionType& type) {
   spec.backend = "fncall";
   spec.labels[kFunctionLabel] = type.spec.name;
   spec.remove_at_end = true;
+  // One that is used once and thrown away: the verdict is all that stays.
+  spec.record = false;
   spec.lifetime.reset();
   return spec;
 }
