@@ -16,6 +16,11 @@ void declare_commands(Command& root) {
   add_exec(root);
   add_shell(root);
   add_attach(root);
+  add_commands(root);
+  add_kill(root);
+  add_http(root);
+  add_forward(root);
+  add_watch(root);
   add_ps(root);
   add_inspect(root);
   add_logs(root);
@@ -31,6 +36,12 @@ void declare_commands(Command& root) {
   add_traj_show(traj);
   add_traj_diff(traj);
   add_traj_rm(traj);
+
+  Command& session = root.group("session", "Shells of a sandbox that keep their state between commands");
+  add_session_open(session);
+  add_session_run(session);
+  add_session_ls(session);
+  add_session_close(session);
 
   Command& layer = root.group("layer", "Layers of this host's store");
   add_layer_ls(layer);

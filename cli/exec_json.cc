@@ -43,15 +43,17 @@ Json bytes_to_json(std::string_view bytes) {
 }
 
 Json to_json(const ExecResult& result) {
-  return {{"cause", word(result.cause)},
-          {"exit_code", result.shell_code()},
-          {"signal", result.signal},
-          {"reason", describe_end(result)},
-          {"duration_us", result.duration.count()},
-          {"stdout_bytes", result.stdout_bytes},
-          {"stderr_bytes", result.stderr_bytes},
-          {"stdout_dropped", result.stdout_dropped},
-          {"stderr_dropped", result.stderr_dropped}};
+  Json json = {{"cause", word(result.cause)},
+               {"exit_code", result.shell_code()},
+               {"signal", result.signal},
+               {"reason", describe_end(result)},
+               {"duration_us", result.duration.count()},
+               {"stdout_bytes", result.stdout_bytes},
+               {"stderr_bytes", result.stderr_bytes},
+               {"stdout_dropped", result.stdout_dropped},
+               {"stderr_dropped", result.stderr_dropped}};
+  if (result.session_ended) json["session_ended"] = true;
+  return json;
 }
 
 Json to_json(const engine::ExecEvent& event) {
@@ -66,10 +68,24 @@ Json to_json(const engine::ExecEvent& event) {
 }
 
 Json to_json(const engine::ExecInfo& info) {
+  Json argv = Json::array();
+  // Bytes that are no UTF-8 cannot stand in JSON.
+  for (const auto& word : info.argv) argv.push_back(is_utf8(word) ? word : printable(word));
   return {{"exec_id", info.exec_id},
-          {"argv", info.argv},
+          {"argv", std::move(argv)},
+          {"session", info.session.empty() ? Json(nullptr) : Json(info.session)},
           {"running", info.running},
           {"result", info.result ? to_json(*info.result) : Json(nullptr)}};
+}
+
+Json to_json(const engine::SessionInfo& info) {
+  return {{"id", info.id},
+          {"name", info.name},
+          {"shell", info.shell},
+          {"tty", info.tty},
+          {"opened", iso_time(info.opened)},
+          {"commands", info.commands},
+          {"running", info.running.empty() ? Json(nullptr) : Json(info.running)}};
 }
 
 Json to_json(const engine::SandboxInfo& info) {

@@ -12,6 +12,7 @@ Json to_json(const ExecResult& result);
 Json to_json(const engine::SandboxInfo& info);
 Json to_json(const engine::SandboxStats& stats);
 Json to_json(const engine::ExecInfo& info);
+Json to_json(const engine::SessionInfo& info);
 /// {"data": text} or {"base64": text}.
 Json bytes_to_json(std::string_view bytes);
 

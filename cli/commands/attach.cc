@@ -14,6 +14,7 @@ namespace {
 struct Options {
   std::string sandbox, exec_id, status_file;
   bool interactive = false;
+  std::optional<std::uint64_t> stdout_from, stderr_from;
 };
 
 // The main command is the first that a sandbox was given.
@@ -35,7 +36,8 @@ void run(const Options& options, Invocation& call) {
   engine::Engine& engine = call.wiring().engine();
   const engine::ExecInfo command = choose(engine, options);
   const ForwardedSignals signals;
-  const std::unique_ptr<engine::ExecStream> stream = engine.attach(options.sandbox, command.exec_id);
+  const std::unique_ptr<engine::ExecStream> stream = engine.attach(
+      options.sandbox, command.exec_id, {options.stdout_from.value_or(0), options.stderr_from.value_or(0)});
   const ExecResult result = attend(*stream, {false, options.interactive, call.out().format()});
   finish(call, result, command.argv, "", options.status_file);
 }
@@ -44,10 +46,12 @@ void run(const Options& options, Invocation& call) {
 
 void add_attach(Command& root) {
   auto options = std::make_shared<Options>();
-  Command& verb = root.verb("attach", "Follow a command that runs in a sandbox, from the beginning of its output");
+  Command& verb = root.verb("attach", "Follow a command of a sandbox, from the beginning of its output");
   verb.positional("SANDBOX", options->sandbox, "Id, unique beginning of an id, or name");
-  verb.optional_positional("EXEC_ID", options->exec_id, "What dsec exec --detach printed (default: the main command)");
+  verb.optional_positional("EXEC_ID", options->exec_id, "What dsec commands shows (default: the main command)");
   verb.flag("-i,--interactive", options->interactive, "Give it our standard input");
+  verb.size("--stdout-from", options->stdout_from, "Pass over so many bytes of its standard output");
+  verb.size("--stderr-from", options->stderr_from, "Pass over so many bytes of its standard error");
   verb.passes_status_on(options->status_file);
   verb.runs([options](Invocation& call) { run(*options, call); });
 }

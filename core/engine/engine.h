@@ -10,8 +10,13 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/unique_fd.h"
+#include "core/engine/file_watch.h"
+#include "core/engine/http_exchange.h"
+#include "core/engine/session.h"
 #include "core/engine/trajectory.h"
 #include "core/model/sandbox_spec.h"
+#include "core/model/session_spec.h"
 
 namespace dsec::engine {
 
@@ -79,9 +84,15 @@ class ExecStream {
 /// One command of a sandbox as `dsec inspect` lists it.
 struct ExecInfo {
   std::string exec_id;
-  std::vector<std::string> argv;
+  std::vector<std::string> argv;  ///< of a session's command its text, as one
+  std::string session;            ///< id of the session that it ran in; empty: a process of its own
   bool running = false;
   std::optional<ExecResult> result;
+};
+
+/// What of a command's output an attaching client has already.
+struct AttachFrom {
+  std::uint64_t stdout_bytes = 0, stderr_bytes = 0;
 };
 
 struct ListFilter {
@@ -111,9 +122,29 @@ class Engine {
   /// from its beginning and then live), also of a sandbox that has ended or was removed; another request under the same
   /// op_id throws Error (Usage).
   virtual std::unique_ptr<ExecStream> exec(const std::string& id, const ExecSpec& spec) = 0;
-  /// From the beginning of what is kept, then live.
-  virtual std::unique_ptr<ExecStream> attach(const std::string& id, const std::string& exec_id) = 0;
+  /// What is kept after `from`, then live; of a command that has ended what is kept and how it ended.
+  virtual std::unique_ptr<ExecStream> attach(const std::string& id, const std::string& exec_id,
+                                             const AttachFrom& from = {}) = 0;
   virtual std::vector<ExecInfo> commands(const std::string& id) = 0;
+  /// To a running command: its process group, or what a session's command has started. Unknown ids throw Error (Usage).
+  virtual void signal(const std::string& id, const std::string& exec_id, int signo) = 0;
+
+  /// Returns when the shell listens. Throws Error when it cannot be started or is none.
+  virtual SessionInfo open_session(const std::string& id, const SessionSpec& spec) = 0;
+  /// `session` is an id or a name. One command at a time: while another runs in it this throws Error.
+  virtual std::unique_ptr<ExecStream> run_in_session(const std::string& id, const std::string& session,
+                                                     const SessionCommand& command) = 0;
+  virtual std::vector<SessionInfo> sessions(const std::string& id) = 0;
+  /// Kills the shell and all that was started in it; returns when they are gone.
+  virtual void close_session(const std::string& id, const std::string& session,
+                             const OperationContext& context = {}) = 0;
+
+  /// A stream to a TCP port on the sandbox's own loopback, IPv4 or else IPv6. Throws Error when nobody listens there.
+  virtual UniqueFd connect(const std::string& id, std::uint16_t port) = 0;
+  /// One request to a server on such a port. Throws Error when there is no answer.
+  virtual void http(const std::string& id, std::uint16_t port, const HttpRequest& request, const HttpSink& sink) = 0;
+  /// Of the file or directory `path`; links are followed within the sandbox up to it, and never below it.
+  virtual std::unique_ptr<FileWatch> watch(const std::string& id, const std::string& path, bool recursive) = 0;
 
   virtual std::vector<SandboxInfo> list(const ListFilter& filter) = 0;
   virtual SandboxInfo inspect(const std::string& id) = 0;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/json_bytes.h"
 #include "core/base/version.h"
 #include "core/engine/lease.h"
 #include "core/engine/recorded_copy.h"
@@ -23,6 +24,9 @@ bool valid_sandbox_name(std::string_view name) {
   return !name.empty() && name.size() <= 63 && letter(name.front()) &&
          std::all_of(name.begin(), name.end(), [&](char c) { return letter(c) || c == '_' || c == '.' || c == '-'; });
 }
+
+// Of an answer that stands in its record.
+constexpr std::uint64_t kInlineContent = 16 << 10;
 
 class EngineOfThisHost final : public LocalEngine {
  public:
@@ -65,14 +69,106 @@ class EngineOfThisHost final : public LocalEngine {
 
   std::unique_ptr<ExecStream> exec(const std::string& id, const ExecSpec& spec) override {
     if (spec.argv.empty()) throw usage_error("no command is given");
-    if (!spec.operation.op_id.empty()) return exec_once(id, spec);
-    return with(id, [&](Runner& runner, const fs::path& directory) { return runner.exec(directory, spec); });
+    const auto start = [&](Runner& runner, const fs::path& directory) { return runner.exec(directory, spec); };
+    if (spec.operation.op_id.empty()) return with(id, start);
+    return run_once(id, {"exec", canonical_json(exec_request(spec)), spec.operation}, start);
   }
-  std::unique_ptr<ExecStream> attach(const std::string& id, const std::string& exec_id) override {
-    return with(id, [&](Runner& runner, const fs::path& directory) { return runner.attach(directory, exec_id); });
+  std::unique_ptr<ExecStream> attach(const std::string& id, const std::string& exec_id,
+                                     const AttachFrom& from) override {
+    return with(id, [&](Runner& runner, const fs::path& directory) { return runner.attach(directory, exec_id, from); });
   }
   std::vector<ExecInfo> commands(const std::string& id) override {
     return with(id, [&](Runner& runner, const fs::path& directory) { return runner.commands(directory); });
+  }
+  void signal(const std::string& id, const std::string& exec_id, int signo) override {
+    with(id, [&](Runner& runner, const fs::path& directory) { runner.signal(directory, exec_id, signo); });
+  }
+
+  SessionInfo open_session(const std::string& id, const SessionSpec& spec) override {
+    // A number would be taken for an id.
+    if (!spec.name.empty() &&
+        (!valid_sandbox_name(spec.name) || spec.name.find_first_not_of("0123456789") == std::string::npos))
+      throw usage_error(quote(spec.name) + " is no valid name for a session")
+          .hint("use letters, digits, '_', '.' and '-', at most 63, not only digits");
+    SessionInfo session;
+    const Operation operation = record(
+        id, {"session-open", canonical_json(session_open_request(spec)), spec.operation},
+        [&](Runner& runner, const fs::path& directory, Operation::Done& done) {
+          session = runner.open_session(directory, spec);
+          done.result = canonical_json({{"session", session.id}});
+        });
+    if (!session.id.empty()) return session;
+    session.id = json_string(parse_json(operation.done->result, "result"), "session");
+    session.name = spec.name;
+    session.tty = spec.tty;
+    for (SessionInfo& open : sessions(id))
+      if (open.id == session.id) return std::move(open);
+    return session;
+  }
+  std::unique_ptr<ExecStream> run_in_session(const std::string& id, const std::string& session,
+                                             const SessionCommand& command) override {
+    // No shell has a NUL in a variable or a word: each drops it, or what follows it.
+    if (command.text.find('\0') != std::string::npos)
+      throw usage_error("the text of the command has a NUL byte, which no shell can take")
+          .hint("write it to a file of the sandbox, or give it as standard input");
+    const auto start = [&](Runner& runner, const fs::path& directory) {
+      return runner.run_in_session(directory, session, command);
+    };
+    if (command.operation.op_id.empty()) return with(id, start);
+    return run_once(id, {"session", canonical_json(session_request(session, command)), command.operation}, start);
+  }
+  std::vector<SessionInfo> sessions(const std::string& id) override {
+    return with(id, [&](Runner& runner, const fs::path& directory) { return runner.sessions(directory); });
+  }
+  void close_session(const std::string& id, const std::string& session, const OperationContext& context) override {
+    record(id, {"session-close", canonical_json({{"session", session}}), context},
+           [&](Runner& runner, const fs::path& directory, Operation::Done&) {
+             runner.close_session(directory, session);
+           });
+  }
+
+  UniqueFd connect(const std::string& id, std::uint16_t port) override {
+    if (port == 0) throw usage_error("port 0 is none");
+    return with(id, [&](Runner& runner, const fs::path& directory) { return runner.connect(directory, port); });
+  }
+  void http(const std::string& id, std::uint16_t port, const HttpRequest& request, const HttpSink& sink) override {
+    const Json asked = {{"method", request.method}, {"port", port}, {"path", json_bytes(request.path)}};
+    bool done_now = false;
+    const Operation operation = record(
+        id, {"http", canonical_json(asked), request.operation},
+        [&](Runner& runner, const fs::path& directory, Operation::Done& done) {
+          done_now = true;
+          std::uint64_t bytes = 0;
+          int status = 0;
+          const UniqueFd stream = runner.connect(directory, port);
+          http_exchange(stream.get(), request,
+                        {.head =
+                             [&](const HttpResponse& response) {
+                               status = response.status;
+                               sink.head(response);
+                             },
+                         .body =
+                             [&](std::string_view part) {
+                               bytes += part.size();
+                               if (bytes <= kInlineContent) done.stdout_data += part;
+                               sink.body(part);
+                             }});
+          if (bytes > kInlineContent) done.stdout_data.clear();
+          done.result = canonical_json({{"status", status}, {"bytes", bytes}});
+        });
+    if (done_now) return;
+    const Json result = parse_json(operation.done->result, "result");
+    if (json_u64(result, "bytes") != operation.done->stdout_data.size())
+      throw failure("more than " + std::to_string(kInlineContent >> 10) + " KiB of an answer are not kept")
+          .context("cannot give the answer of operation " + quote(request.operation.op_id) + " again")
+          .hint("ask under another op-id");
+    sink.head({.status = static_cast<int>(json_u64(result, "status")), .reason = "recorded", .headers = {}});
+    sink.body(operation.done->stdout_data);
+  }
+  std::unique_ptr<FileWatch> watch(const std::string& id, const std::string& path, bool recursive) override {
+    if (!path.starts_with('/')) throw usage_error("path " + quote(path) + " is not absolute");
+    return with(id,
+                [&](Runner& runner, const fs::path& directory) { return runner.watch(directory, path, recursive); });
   }
 
   std::vector<SandboxInfo> list(const ListFilter& filter) override {
@@ -237,8 +333,24 @@ class EngineOfThisHost final : public LocalEngine {
     throw std::move(error).hint("dsec traj ls lists all trajectories");
   }
 
-  std::unique_ptr<ExecStream> exec_once(const std::string& id, const ExecSpec& spec) {
-    check_op_id(spec.operation.op_id);
+  // Carries out `work` between the two records of a request that this process carries out itself.
+  Operation record(const std::string& id, const OperationRequest& request,
+                   const std::function<void(Runner&, const fs::path&, Operation::Done&)>& work) {
+    const SandboxInfo info = inspect(id);
+    Runner& runner = runner_of(info.spec);
+    RecordingPlace place = recording_place(info);
+    // What cannot be done any more is no operation.
+    if (!info.keeper_pid && request.context.op_id.empty()) place.trajectory.clear();
+    return record_operation(place, request, [&](std::uint64_t, Operation::Done& done) {
+      work(runner, records_.directory(info.id), done);
+    });
+  }
+
+  // A command that is recorded by the keeper, which `start` returns nothing for when it knows the op_id.
+  using Start = std::function<std::unique_ptr<ExecStream>(Runner&, const fs::path&)>;
+  std::unique_ptr<ExecStream> run_once(const std::string& id, const OperationRequest& asked, const Start& start) {
+    const std::string& op_id = asked.context.op_id;
+    check_op_id(op_id);
     std::optional<SandboxInfo> info;
     fs::path place;
     try {
@@ -252,24 +364,23 @@ class EngineOfThisHost final : public LocalEngine {
       } catch (const Error&) {
         std::rethrow_exception(unknown);
       }
-      if (!find_operation(place, spec.operation.op_id)) std::rethrow_exception(unknown);
+      if (!find_operation(place, op_id)) std::rethrow_exception(unknown);
     }
     if (place.empty())
       throw usage_error("nothing is recorded of sandbox " + id).hint("without --op-id the command can be executed");
-    const std::string request = canonical_json(exec_request(spec));
     const auto known = [&] {
-      std::optional<Operation> operation = find_operation(place, spec.operation.op_id);
-      if (operation) check_same_request(*operation, "exec", request);
+      std::optional<Operation> operation = find_operation(place, op_id);
+      if (operation) check_same_request(*operation, asked.kind, asked.request);
       return operation;
     };
     const bool live = info && info->keeper_pid;
     std::optional<Operation> operation;
     if (live) {
-      if (auto stream = runner_of(info->spec).exec(records_.directory(info->id), spec)) return stream;
+      if (auto stream = start(runner_of(info->spec), records_.directory(info->id))) return stream;
       operation = known();
       if (operation && !operation->done) {
         try {
-          return runner_of(info->spec).attach(records_.directory(info->id), operation->exec_id);
+          return runner_of(info->spec).attach(records_.directory(info->id), operation->exec_id, {});
         } catch (const Error&) {
           // It has just ended, or its keeper has.
           operation = known();
@@ -279,7 +390,7 @@ class EngineOfThisHost final : public LocalEngine {
       operation = known();
     }
     if (operation) return recorded_command(Trajectory{place, {}, {}, {}}, *operation);
-    return runner_of(info->spec).exec(records_.directory(info->id), spec);
+    return start(runner_of(info->spec), records_.directory(info->id));
   }
 
   // Empty when the sandbox disappears while it is looked at.

@@ -1,6 +1,5 @@
 #include "core/engine/recording.h"
 
-#include <deque>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -106,6 +105,10 @@ class RecordedStream final : public ExecStream {
 };
 
 }  // namespace
+
+std::unique_ptr<ExecStream> ended_command(std::string exec_id, std::deque<ExecEvent> events) {
+  return std::make_unique<RecordedStream>(std::move(exec_id), std::move(events));
+}
 
 Operation record_operation(const RecordingPlace& place, const OperationRequest& request,
                            const std::function<void(std::uint64_t seq, Operation::Done& done)>& work) {

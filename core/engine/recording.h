@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -30,6 +31,9 @@ void check_same_request(const Operation& recorded, const std::string& kind, cons
 
 /// The recorded events of a command, and its result.
 std::unique_ptr<ExecStream> recorded_command(const Trajectory& trajectory, const Operation& operation);
+
+/// A command that has ended: these events, and nothing else.
+std::unique_ptr<ExecStream> ended_command(std::string exec_id, std::deque<ExecEvent> events);
 
 /// "kind", "chain" and "try" of an error, and the way back.
 Json error_json(const Error& error);

@@ -70,8 +70,19 @@ class Runner {
   /// when no keeper lives. Where nothing is recorded the seq is 0.
   virtual std::unique_ptr<OpenOperation> begin(const std::filesystem::path& directory,
                                                const OperationRequest& request) = 0;
-  virtual std::unique_ptr<ExecStream> attach(const std::filesystem::path& directory, const std::string& exec_id) = 0;
+  virtual std::unique_ptr<ExecStream> attach(const std::filesystem::path& directory, const std::string& exec_id,
+                                             const AttachFrom& from = {}) = 0;
   virtual std::vector<ExecInfo> commands(const std::filesystem::path& directory) = 0;
+  virtual void signal(const std::filesystem::path& directory, const std::string& exec_id, int signo) = 0;
+  /// Null from run_in_session when its op_id is recorded already, and nothing was done.
+  virtual SessionInfo open_session(const std::filesystem::path& directory, const SessionSpec& spec) = 0;
+  virtual std::unique_ptr<ExecStream> run_in_session(const std::filesystem::path& directory, const std::string& session,
+                                                     const SessionCommand& command) = 0;
+  virtual std::vector<SessionInfo> sessions(const std::filesystem::path& directory) = 0;
+  virtual void close_session(const std::filesystem::path& directory, const std::string& session) = 0;
+  virtual UniqueFd connect(const std::filesystem::path& directory, std::uint16_t port) = 0;
+  virtual std::unique_ptr<FileWatch> watch(const std::filesystem::path& directory, const std::string& path,
+                                           bool recursive) = 0;
   /// Waits until the sandbox has ended; false when `timeout` has passed first.
   virtual bool wait(const std::filesystem::path& directory, std::optional<std::chrono::milliseconds> timeout) = 0;
   virtual void stop(const std::filesystem::path& directory, std::chrono::milliseconds grace) = 0;

@@ -245,6 +245,22 @@ Json exec_request(const ExecSpec& spec) {
   return json;
 }
 
+Json session_open_request(const SessionSpec& spec) {
+  return {{"session", spec.name},
+          {"shell", json_bytes(spec.shell)},
+          {"env", list_of_bytes(spec.env)},
+          {"workdir", json_bytes(spec.workdir)},
+          {"user", json_bytes(spec.user)},
+          {"tty", spec.tty}};
+}
+
+Json session_request(const std::string& session, const SessionCommand& command) {
+  Json json = {{"session", session}, {"command", json_bytes(command.text)}, {"stdin", command.open_stdin}};
+  if (command.timeout) json["timeout_ms"] = command.timeout->count();
+  if (command.output_limit) json["output_limit"] = *command.output_limit;
+  return json;
+}
+
 ExecSpec exec_spec_of(const Operation& operation) {
   return read_record("the request of operation " + std::to_string(operation.seq), [&] {
     const Json json = parse_json(operation.request, "request");
@@ -280,7 +296,7 @@ ExecResult exec_result_of(const Operation& operation) {
 }
 
 Json exec_result_json(const ExecResult& result) {
-  return {{"cause", word_of(kCauses, result.cause)},
+  Json json = {{"cause", word_of(kCauses, result.cause)},
           {"exit_code", result.exit_code},
           {"signal", result.signal},
           {"duration_us", result.duration.count()},
@@ -288,6 +304,8 @@ Json exec_result_json(const ExecResult& result) {
           {"stderr_bytes", result.stderr_bytes},
           {"stdout_dropped", result.stdout_dropped},
           {"stderr_dropped", result.stderr_dropped}};
+  if (result.session_ended) json["session_ended"] = true;
+  return json;
 }
 
 ExecResult exec_result_from(const Json& json) {
@@ -300,6 +318,7 @@ ExecResult exec_result_from(const Json& json) {
   result.stderr_bytes = json_u64_or(json, "stderr_bytes", 0);
   result.stdout_dropped = json_u64_or(json, "stdout_dropped", 0);
   result.stderr_dropped = json_u64_or(json, "stderr_dropped", 0);
+  result.session_ended = json.value("session_ended", false);
   result.detail = detail_of(json_string_or(json, "step", ""), json_string_or(json, "object", ""),
                             static_cast<int>(json_u64_or(json, "errno", 0)));
   return result;

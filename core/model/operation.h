@@ -11,6 +11,7 @@
 #include "core/base/json.h"
 #include "core/model/operation_context.h"
 #include "core/model/sandbox_spec.h"
+#include "core/model/session_spec.h"
 
 namespace dsec {
 
@@ -88,6 +89,8 @@ Operation::Done done_from(const Json& json);
 /// What is recorded of a command: what the client alone decides (size of the terminal, whether it waits) is left out,
 /// so that a retry is the same request.
 Json exec_request(const ExecSpec& spec);
+Json session_open_request(const SessionSpec& spec);
+Json session_request(const std::string& session, const SessionCommand& command);
 /// The command that a recorded request asks for.
 ExecSpec exec_spec_of(const Operation& operation);
 /// Of a recorded command; Cause::Unknown when no end of it is recorded.

@@ -92,6 +92,7 @@ struct ExecResult {
   std::uint64_t stdout_bytes = 0, stderr_bytes = 0;      ///< written by the command
   std::uint64_t stdout_dropped = 0, stderr_dropped = 0;  ///< of these, dropped from the middle
   std::string detail;                                    ///< errno text and the like, for CannotExecute, NotFound, Lost
+  bool session_ended = false;                            ///< of a session's command: the shell has ended, too
   /// 0..255 as DESIGN's exit code table has it: 124 timeout, 126 cannot execute, 127 not found, 128+n, 125 lost or
   /// unknown.
   int shell_code() const noexcept;

@@ -114,6 +114,14 @@ std::optional<Frame> Channel::receive(std::optional<milliseconds> timeout) {
   }
 }
 
+Frame request(Channel& channel, wire::Type type, std::string_view text, std::optional<milliseconds> timeout) {
+  channel.send(type, text);
+  std::optional<Frame> answer = channel.receive(timeout);
+  if (!answer) throw failure("the sandbox's keeper gives no answer");
+  if (answer->type == wire::Type::Failed) throw keeper_error(*answer);
+  return std::move(*answer);
+}
+
 Error keeper_error(const Frame& frame) {
   wire::Reader reader = frame.reader();
   const auto error = static_cast<int>(reader.u32());

@@ -56,6 +56,10 @@ class Channel {
   std::vector<UniqueFd> descriptors_;
 };
 
+/// Sends and waits for the answer; a Failed one is thrown.
+Frame request(Channel& channel, wire::Type type, std::string_view text,
+              std::optional<std::chrono::milliseconds> timeout = std::nullopt);
+
 /// What a Failed frame says, as "STEP OBJECT: errno text".
 Error keeper_error(const Frame& frame);
 

@@ -20,11 +20,14 @@
 #include "runners/container/channel.h"
 #include "runners/container/composed_tree.h"
 #include "runners/container/exec_stream.h"
+#include "runners/container/file_watch.h"
 #include "runners/container/guest_place.h"
 #include "runners/container/open_operation.h"
 #include "runners/container/program.h"
 #include "runners/container/sandbox_files.h"
+#include "runners/container/sandbox_network.h"
 #include "runners/container/sandbox_stats.h"
+#include "runners/container/sessions.h"
 #include "runners/container/start.h"
 #include "runners/container/state_file.h"
 #include "runners/isolation/writable_layer.h"
@@ -100,8 +103,44 @@ class ContainerRunner final : public engine::Runner {
     return begin_operation(keeper_of(directory), request);
   }
 
-  std::unique_ptr<engine::ExecStream> attach(const fs::path& directory, const std::string& exec_id) override {
-    return attach_exec(directory, keeper_of(directory), exec_id);
+  std::unique_ptr<engine::ExecStream> attach(const fs::path& directory, const std::string& exec_id,
+                                             const engine::AttachFrom& from) override {
+    if (std::optional<Channel> channel = Channel::connect(directory))
+      if (auto stream = attach_exec(directory, std::move(*channel), exec_id, from)) return stream;
+    for (const engine::ExecInfo& info : read_ended_commands(directory))
+      if (info.exec_id == exec_id && info.result) return replay_exec(directory, info, from);
+    throw usage_error("there is no command " + quote(exec_id));
+  }
+
+  void signal(const fs::path& directory, const std::string& exec_id, int signo) override {
+    const std::vector<engine::ExecInfo> running = list_running(directory);
+    const bool found =
+        std::any_of(running.begin(), running.end(), [&](const auto& info) { return info.exec_id == exec_id; });
+    if (!found) throw usage_error("no command " + quote(exec_id) + " runs").hint("dsec commands lists them");
+    keeper_of(directory).send(wire::Type::SignalTo,
+                              FrameText().str(exec_id).u32(static_cast<std::uint32_t>(signo)).text());
+  }
+
+  engine::SessionInfo open_session(const fs::path& directory, const SessionSpec& spec) override {
+    return runners::open_session(keeper_of(directory), spec);
+  }
+  std::unique_ptr<engine::ExecStream> run_in_session(const fs::path& directory, const std::string& session,
+                                                     const SessionCommand& command) override {
+    return start_session_command(directory, keeper_of(directory), session, command);
+  }
+  std::vector<engine::SessionInfo> sessions(const fs::path& directory) override {
+    return list_sessions(keeper_of(directory));
+  }
+  void close_session(const fs::path& directory, const std::string& session) override {
+    runners::close_session(keeper_of(directory), session);
+  }
+
+  UniqueFd connect(const fs::path& directory, std::uint16_t port) override {
+    return connect_to(open_init(directory), port);
+  }
+  std::unique_ptr<engine::FileWatch> watch(const fs::path& directory, const std::string& path,
+                                           bool recursive) override {
+    return watch_files(open_init(directory), path, recursive);
   }
 
   std::vector<engine::ExecInfo> commands(const fs::path& directory) override {
@@ -187,6 +226,8 @@ class ContainerRunner final : public engine::Runner {
       info.exec_id = text();
       info.running = reader.u32() != 0;
       for (std::uint32_t left = reader.u32(); left > 0 && reader.ok(); --left) info.argv.push_back(text());
+      const std::uint32_t session = reader.left() > 0 ? reader.u32() : 0;
+      if (session) info.session = std::to_string(session);
       found.push_back(std::move(info));
     }
     return found;

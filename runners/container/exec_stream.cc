@@ -1,8 +1,10 @@
 #include "runners/container/exec_stream.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/engine/recording.h"
 #include "core/engine/spool_reader.h"
 #include "core/model/operation.h"
 #include "runners/container/state_file.h"
@@ -40,23 +42,42 @@ void replay(Frame& attached, const engine::SpoolSink& sink) {
   engine::read_spool(parts, dropped, sink);
 }
 
-Frame request(Channel& channel, wire::Type type, std::string_view text) {
-  channel.send(type, text);
-  std::optional<Frame> answer = channel.receive();
-  if (answer->type == wire::Type::Failed) throw keeper_error(*answer);
-  return std::move(*answer);
+// Passes over what a reader has had of a stream already. What was dropped from the middle counts as had: nobody can
+// have it any more.
+class Skip {
+ public:
+  explicit Skip(const engine::AttachFrom& from) : left_{from.stdout_bytes, from.stderr_bytes} {}
+
+  std::string_view rest(unsigned stream, std::string_view data) {
+    const std::size_t passed = static_cast<std::size_t>(std::min<std::uint64_t>(left_[stream], data.size()));
+    left_[stream] -= passed;
+    return data.substr(passed);
+  }
+
+ private:
+  std::uint64_t left_[2];
+};
+
+std::deque<ExecEvent> early_events(const engine::AttachFrom& from, const std::function<void(const engine::SpoolSink&)>& read) {
+  std::deque<ExecEvent> events;
+  Skip skip(from);
+  read([&](unsigned stream, auto, std::string_view data) {
+    data = skip.rest(stream, data);
+    if (!data.empty())
+      events.push_back({stream ? ExecEvent::Kind::Stderr : ExecEvent::Kind::Stdout, std::string(data), {}});
+  });
+  return events;
 }
 
 class ContainerExecStream final : public engine::ExecStream {
  public:
-  ContainerExecStream(std::filesystem::path directory, Channel channel, std::string exec_id, Frame attached = {})
-      : directory_(std::move(directory)), channel_(std::move(channel)), exec_id_(std::move(exec_id)) {
-    // Held as it is: it may be large, and its reader asks for one event after the other.
-    if (!attached.descriptors.empty())
-      replay(attached, [&](unsigned stream, auto, std::string_view data) {
-        early_.push_back({stream ? ExecEvent::Kind::Stderr : ExecEvent::Kind::Stdout, std::string(data), {}});
-      });
-  }
+  // `early` comes before what the keeper sends. It may be large, and its reader asks for one event after the other.
+  ContainerExecStream(std::filesystem::path directory, Channel channel, std::string exec_id,
+                      std::deque<ExecEvent> early = {})
+      : directory_(std::move(directory)),
+        channel_(std::move(channel)),
+        exec_id_(std::move(exec_id)),
+        early_(std::move(early)) {}
 
   const std::string& exec_id() const override { return exec_id_; }
 
@@ -111,6 +132,11 @@ class ContainerExecStream final : public engine::ExecStream {
   std::mutex sending_;
 };
 
+// 0: none.
+std::uint64_t count_of(const std::optional<milliseconds>& timeout) {
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(timeout ? timeout->count() : 0, 0));
+}
+
 }  // namespace
 
 std::unique_ptr<engine::ExecStream> start_exec(const std::filesystem::path& directory, Channel channel,
@@ -122,8 +148,7 @@ std::unique_ptr<engine::ExecStream> start_exec(const std::filesystem::path& dire
   if (spec.detach) flags |= wire::kExecDetach;
   FrameText text;
   text.u32(flags).u16(spec.rows).u16(spec.columns);
-  text.u64(static_cast<std::uint64_t>(std::max<std::int64_t>(spec.timeout ? spec.timeout->count() : 0, 0)));
-  text.u64(spec.output_limit.value_or(0));
+  text.u64(count_of(spec.timeout)).u64(spec.output_limit.value_or(0));
   text.str(spec.user).str(spec.workdir);
   text.strs(spec.argv).strs(spec.env);
   text.str(spec.operation.op_id).u32(static_cast<std::uint32_t>(spec.operation.origin));
@@ -134,9 +159,36 @@ std::unique_ptr<engine::ExecStream> start_exec(const std::filesystem::path& dire
 }
 
 std::unique_ptr<engine::ExecStream> attach_exec(const std::filesystem::path& directory, Channel channel,
-                                                const std::string& exec_id) {
-  Frame answer = request(channel, wire::Type::Attach, FrameText().str(exec_id).text());
-  return std::make_unique<ContainerExecStream>(directory, std::move(channel), exec_id, std::move(answer));
+                                                const std::string& exec_id, const engine::AttachFrom& from) {
+  channel.send(wire::Type::Attach, FrameText().str(exec_id).text());
+  Frame answer = *channel.receive();
+  if (answer.type == wire::Type::Failed) return nullptr;
+  std::deque<ExecEvent> early = early_events(from, [&](const engine::SpoolSink& sink) { replay(answer, sink); });
+  return std::make_unique<ContainerExecStream>(directory, std::move(channel), exec_id, std::move(early));
+}
+
+std::unique_ptr<engine::ExecStream> replay_exec(const std::filesystem::path& directory, const engine::ExecInfo& info,
+                                                const engine::AttachFrom& from) {
+  const std::uint64_t dropped[2] = {info.result->stdout_dropped, info.result->stderr_dropped};
+  std::deque<ExecEvent> events = early_events(
+      from, [&](const engine::SpoolSink& sink) { engine::read_spool(engine::open_spool(directory, info.exec_id), dropped, sink); });
+  events.push_back({ExecEvent::Kind::Exited, "", *info.result});
+  return engine::ended_command(info.exec_id, std::move(events));
+}
+
+std::unique_ptr<engine::ExecStream> start_session_command(const std::filesystem::path& directory, Channel channel,
+                                                          const std::string& session, const SessionCommand& command) {
+  std::uint32_t flags = 0;
+  if (command.open_stdin) flags |= wire::kExecStdin;
+  if (command.detach) flags |= wire::kExecDetach;
+  FrameText text;
+  text.str(session).u32(flags).u16(command.rows).u16(command.columns);
+  text.u64(count_of(command.timeout)).u64(command.output_limit.value_or(0)).str(command.text);
+  text.str(command.operation.op_id).u32(static_cast<std::uint32_t>(command.operation.origin));
+  text.str(canonical_json(session_request(session, command)));
+  const Frame answer = request(channel, wire::Type::SessionRun, text.text());
+  if (answer.type == wire::Type::Known) return nullptr;
+  return std::make_unique<ContainerExecStream>(directory, std::move(channel), answer.text);
 }
 
 void follow_exec(Channel channel, const std::string& exec_id, const engine::LogSink& sink,

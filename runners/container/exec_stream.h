@@ -15,9 +15,15 @@ namespace dsec::runners {
 /// Null when the keeper knows its op_id already.
 std::unique_ptr<engine::ExecStream> start_exec(const std::filesystem::path& directory, Channel channel,
                                                const ExecSpec& spec);
-/// What is kept of a running command's output, then live.
+/// What is kept of a running command's output after `from`, then live. Empty when it has ended.
 std::unique_ptr<engine::ExecStream> attach_exec(const std::filesystem::path& directory, Channel channel,
-                                                const std::string& exec_id);
+                                                const std::string& exec_id, const engine::AttachFrom& from);
+/// What is kept of the output of a command that has ended, and how it did.
+std::unique_ptr<engine::ExecStream> replay_exec(const std::filesystem::path& directory, const engine::ExecInfo& info,
+                                                const engine::AttachFrom& from);
+/// The client's end of a command for a session's shell. Null when its op_id is recorded already.
+std::unique_ptr<engine::ExecStream> start_session_command(const std::filesystem::path& directory, Channel channel,
+                                                          const std::string& session, const SessionCommand& command);
 
 /// The output of a running command with the time of each piece, until it ends; `caught_up` is called between what is
 /// kept and what comes live.

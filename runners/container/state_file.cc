@@ -31,6 +31,7 @@ engine::ExecInfo info_from_json(const Json& json) {
   engine::ExecInfo info;
   info.exec_id = json_string(json, "exec_id");
   info.argv = json.value("argv", std::vector<std::string>{});
+  info.session = json_string_or(json, "session", "");
   if (const auto found = json.find("result"); found != json.end()) info.result = exec_result_from(*found);
   info.running = !info.result;
   return info;
@@ -132,6 +133,7 @@ ExecResult read_result(wire::Reader reader) {
   const auto error = static_cast<int>(reader.u32());
   const auto step = reader.str(), object = reader.str();
   result.detail = detail_of({step.data, step.size}, {object.data, object.size}, error);
+  result.session_ended = reader.left() > 0 && reader.u32() != 0;
   return result;
 }
 

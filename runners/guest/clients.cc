@@ -92,6 +92,7 @@ void drop(Client& client) {
   }
   unwatch(client.source);
   close_fd(client.source.fd);
+  forget_client(client);
   if (Command* const command = client.command) {
     client.command = nullptr;
     if (client.owns_input && !waits_for_input(*command)) end_input(*command);
@@ -154,6 +155,7 @@ void list(Client& client) {
     for (uint32_t i = 0; i < command->argv.count; ++i) {
       writer.str(command->argv.items[i], strlen(command->argv.items[i]));
     }
+    writer.u32(command->session);
     send(client, wire::Type::Command, text.data, text.size);
     text.clear();
   }
@@ -177,6 +179,7 @@ namespace {
 
 void signal(Command& command, uint32_t number) {
   if (!command.running) return;
+  if (command.session) return signal_session_command(command, number);
   // The group exists once the command has left our own session, which its exec implies.
   if (command.entry && number > 0) command.early_signals |= uint64_t{1} << (number - 1);
   if (!command.entry && command.pid) sys(__NR_kill, signal_target(command, number), number);
@@ -295,6 +298,20 @@ bool handle(Client& client, wire::Type type, const char* data, size_t size) {
     case wire::Type::List:
       list(client);
       return true;
+    case wire::Type::SessionOpen:
+      open_session(client, data, size);
+      return true;
+    case wire::Type::SessionRun:
+      run_in_session(client, data, size);
+      return true;
+    case wire::Type::SessionList:
+      list_sessions(client);
+      return true;
+    case wire::Type::SessionClose: {
+      const Text id = reader.str();
+      if (reader.ok()) close_session(client, id);
+      return reader.ok();
+    }
     case wire::Type::Wait:
       client.waits_for_end = true;
       return true;
@@ -412,6 +429,7 @@ void send_result(Client& client, const Command& command) {
   writer.u64(command.spool.streams[0].written).u64(command.spool.streams[1].written);
   writer.u64(command.spool.dropped(0)).u64(command.spool.dropped(1));
   writer.u32(static_cast<uint32_t>(result.failure.error)).str(step, strlen(step)).str(object, strlen(object));
+  writer.u32(result.session_ended);
   send(client, wire::Type::Exited, text.data, text.size);
   text.clear();
 }

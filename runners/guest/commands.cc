@@ -10,8 +10,11 @@ namespace dsec::guest {
 namespace {
 
 constexpr uint32_t kMaxEnvironment = 8192;
+constexpr uint64_t kGiveUp = 5'000'000;
 constexpr size_t kChunk = 64u << 10;
 char chunk[kChunk];
+
+}  // namespace
 
 void write_number(char* to, uint32_t number) {
   char digits[12];
@@ -21,6 +24,29 @@ void write_number(char* to, uint32_t number) {
   while (count) *to++ = digits[--count];
   *to = '\0';
 }
+
+int make_pipe(int* read_end, int* write_end) {
+  int ends[2];
+  const long made = sys(__NR_pipe2, ends, O_CLOEXEC);
+  if (made < 0) return static_cast<int>(made);
+  *read_end = ends[0];
+  *write_end = ends[1];
+  return 0;
+}
+
+void set_nonblocking(int fd) {
+  const long flags = sys(__NR_fcntl, fd, F_GETFL, 0);
+  sys(__NR_fcntl, fd, F_SETFL, flags | O_NONBLOCK);
+}
+
+void close_source(Source& source) {
+  if (source.fd < 0) return;
+  unwatch(source);
+  close_fd(source.fd);
+  source.fd = -1;
+}
+
+namespace {
 
 bool same_name(const char* entry, const char* name, size_t size) {
   return memcmp(entry, name, size) == 0 && entry[size] == '=';
@@ -79,43 +105,40 @@ void merge_env(Command& command, const Strings& own, const User& user) {
   env.count = static_cast<uint32_t>(room - 1);
 }
 
-int make_pipe(int* read_end, int* write_end) {
-  int ends[2];
-  const long made = sys(__NR_pipe2, ends, O_CLOEXEC);
-  if (made < 0) return static_cast<int>(made);
-  *read_end = ends[0];
-  *write_end = ends[1];
-  return 0;
-}
-
-void set_nonblocking(int fd) {
-  const long flags = sys(__NR_fcntl, fd, F_GETFL, 0);
-  sys(__NR_fcntl, fd, F_SETFL, flags | O_NONBLOCK);
-}
-
 // So that /dev/stdout and the like can be opened inside, where our own id does not exist.
 void give(int fd, const User& user, uint32_t gid) {
   sys(__NR_fchown, fd, keeper.config.outside(user.uid), keeper.config.outside(gid));
 }
 
+}  // namespace
+
+long open_terminal(const User& user, uint16_t rows, uint16_t columns, int& master, int& slave) {
+  const long opened = open_in_root(keeper.config.root_fd, "/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_NONBLOCK);
+  if (opened < 0) return opened;
+  master = static_cast<int>(opened);
+  const int unlocked = 0;
+  long done = sys(__NR_ioctl, master, TIOCSPTLCK, &unlocked);
+  if (done < 0) return done;
+  const winsize size = {rows, columns, 0, 0};
+  sys(__NR_ioctl, master, TIOCSWINSZ, &size);
+  done = sys(__NR_ioctl, master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (done < 0) return done;
+  slave = static_cast<int>(done);
+  constexpr uint32_t kTtyGroup = 5;
+  give(slave, user, kTtyGroup);
+  return 0;
+}
+
+namespace {
+
 // The command's ends of its streams, in `entry`; ours in `command`. 0 or a negative errno.
 long open_streams(Command& command, Entry& entry, uint16_t rows, uint16_t columns) {
   const User& user = entry.user;
   if (command.tty) {
-    const long master = open_in_root(keeper.config.root_fd, "/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_NONBLOCK);
-    if (master < 0) return master;
-    command.output.fd = static_cast<int>(master);
-    const int unlocked = 0;
-    long done = sys(__NR_ioctl, master, TIOCSPTLCK, &unlocked);
+    const long done = open_terminal(user, rows, columns, command.output.fd, entry.input);
     if (done < 0) return done;
-    const winsize size = {rows, columns, 0, 0};
-    sys(__NR_ioctl, master, TIOCSWINSZ, &size);
-    done = sys(__NR_ioctl, master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
-    if (done < 0) return done;
-    entry.input = entry.output = entry.error = static_cast<int>(done);
-    constexpr uint32_t kTtyGroup = 5;
-    give(entry.input, user, kTtyGroup);
-    const long copy = sys(__NR_fcntl, master, F_DUPFD_CLOEXEC, 0);
+    entry.output = entry.error = entry.input;
+    const long copy = sys(__NR_fcntl, command.output.fd, F_DUPFD_CLOEXEC, 0);
     if (copy < 0) return copy;
     command.input.fd = static_cast<int>(copy);
     return 0;
@@ -144,6 +167,7 @@ void close_child_ends(const Entry& entry) {
   if (entry.input >= 0) close_fd(entry.input);
   if (entry.output >= 0 && entry.output != entry.input) close_fd(entry.output);
   if (entry.error >= 0 && entry.error != entry.output) close_fd(entry.error);
+  if (entry.control >= 0) close_fd(entry.control);
 }
 
 void put_back(Entry* entry) {
@@ -160,13 +184,6 @@ Entry* take_entry() {
   // Not the stacks: clearing them would touch pages that most commands never need.
   memset(static_cast<void*>(entry), 0, offsetof(Entry, helper_stack));
   return entry;
-}
-
-void close_source(Source& source) {
-  if (source.fd < 0) return;
-  unwatch(source);
-  close_fd(source.fd);
-  source.fd = -1;
 }
 
 // Who writes to the command rests while its input is full.
@@ -206,16 +223,7 @@ void leave_cgroup(Command& command) {
   if (command.cgroup < 0) return;
   close_fd(command.cgroup);
   command.cgroup = -1;
-  if (remove_cgroup(command)) return;
-  if (keeper.lingering_count == keeper.lingering_room) {
-    const uint32_t bigger = keeper.lingering_room ? keeper.lingering_room * 2 : 16;
-    uint32_t* const moved = static_cast<uint32_t*>(allocate(bigger * sizeof(uint32_t)));
-    memcpy(moved, keeper.lingering, keeper.lingering_count * sizeof(uint32_t));
-    release(keeper.lingering, keeper.lingering_room * sizeof(uint32_t));
-    keeper.lingering = moved;
-    keeper.lingering_room = bigger;
-  }
-  keeper.lingering[keeper.lingering_count++] = command.number;
+  if (!remove_cgroup(command)) linger({0, command.number});
 }
 
 void append_record(Buffer& text, const Command& command) {
@@ -228,6 +236,11 @@ void append_record(Buffer& text, const Command& command) {
     text.append("\"");
   }
   text.append("]");
+  if (command.session) {
+    text.append(",\"session\":\"");
+    text.append_number(command.session);
+    text.append("\"");
+  }
   if (command.reported) append_result_json(text, command);
   text.append("}");
 }
@@ -299,11 +312,40 @@ void record_end(Command& command) {
   await_disk(command.end_disk);
 }
 
-void end_command(Command& command) {
-  if (command.running) --keeper.running_count;
+void fail_command(Command& command, const Failure& failure, bool not_found) {
+  command.result.failure = failure;
+  command.result.cause = not_found                     ? wire::Cause::NotFound
+                         : refused_by_sandbox(failure) ? wire::Cause::CannotExecute
+                                                       : wire::Cause::Lost;
+  end_command(command);
+}
+
+// An open session keeps no sandbox busy; a command in it does.
+void note_end(Command& command) {
+  if (command.running && !command.shell_of) --keeper.running_count;
   command.running = false;
+}
+
+}  // namespace
+
+void linger(Lingering what) {
+  if (keeper.lingering_count == keeper.lingering_room) {
+    const uint32_t bigger = keeper.lingering_room ? keeper.lingering_room * 2 : 16;
+    Lingering* const moved = static_cast<Lingering*>(allocate(bigger * sizeof(Lingering)));
+    memcpy(moved, keeper.lingering, keeper.lingering_count * sizeof(Lingering));
+    release(keeper.lingering, keeper.lingering_room * sizeof(Lingering));
+    keeper.lingering = moved;
+    keeper.lingering_room = bigger;
+  }
+  keeper.lingering[keeper.lingering_count++] = what;
+}
+
+void end_command(Command& command) {
+  note_end(command);
   if (command.ended) return;
   command.ended = true;
+  if (command.shell_of) end_session(command);
+  if (command.session) leave_session(command);
   command.result.duration_us = monotonic_us() - command.start_us;
   drop_input(command);
   if (!command.tty) {
@@ -313,16 +355,6 @@ void end_command(Command& command) {
   leave_cgroup(command);
   record_end(command);
 }
-
-void fail_command(Command& command, const Failure& failure, bool not_found) {
-  command.result.failure = failure;
-  command.result.cause = not_found                     ? wire::Cause::NotFound
-                         : refused_by_sandbox(failure) ? wire::Cause::CannotExecute
-                                                       : wire::Cause::Lost;
-  end_command(command);
-}
-
-}  // namespace
 
 void append_result_json(Buffer& out, const Command& command) {
   static constexpr const char* kCauses[] = {"exited",         "signalled", "timed_out", "out_of_memory",
@@ -344,6 +376,7 @@ void append_result_json(Buffer& out, const Command& command) {
   number("stderr_bytes", command.spool.streams[1].written);
   number("stdout_dropped", command.spool.dropped(0));
   number("stderr_dropped", command.spool.dropped(1));
+  if (result.session_ended) out.append(",\"session_ended\":true");
   if (result.failure.failed()) {
     number("errno", static_cast<uint64_t>(result.failure.error));
     out.append(",");
@@ -352,6 +385,14 @@ void append_result_json(Buffer& out, const Command& command) {
     append_text_json(out, "object", result.failure.object, strlen(result.failure.object));
   }
   out.append("}");
+}
+
+void tell_start(Command& command) {
+  for (Client* client = keeper.clients; client; client = client->next) {
+    if (client->command != &command || !client->awaits_start) continue;
+    client->awaits_start = false;
+    send(*client, wire::Type::ExecStarted, command.id, strlen(command.id));
+  }
 }
 
 namespace {
@@ -370,11 +411,7 @@ void enter_command(Command& command) {
   command.starting = false;
   command.start_us = monotonic_us();
   command.deadline_us = command.timeout_ms ? command.start_us + command.timeout_ms * 1000 : 0;
-  for (Client* client = keeper.clients; client; client = client->next) {
-    if (client->command == &command && client->awaits_start)
-      send(*client, wire::Type::ExecStarted, command.id, strlen(command.id));
-    if (client->command == &command) client->awaits_start = false;
-  }
+  tell_start(command);
   const bool begun = begin_entry(*entry);
   close_child_ends(*entry);
   if (!begun) {
@@ -409,13 +446,29 @@ void on_start_recorded(void* owner, long error) {
 
 }  // namespace
 
-void start_command(Client& client, Buffer frame) {
+Command* make_command() {
   Command* const command = make<Command>();
-  command->frame = frame;
   command->cgroup = command->given_fd = -1;
   command->output = {SourceKind::Output, -1, 0, command};
   command->error = {SourceKind::Error, -1, 0, command};
   command->input = {SourceKind::Input, -1, 0, command};
+  return command;
+}
+
+void add_command(Command& command, uint64_t output_limit) {
+  command.number = ++keeper.command_count;
+  write_number(command.id, command.number);
+  command.spool.begin(keeper.spool_directory, command.id, output_limit ? output_limit : keeper.config.output_limit);
+  command.start_us = monotonic_us();
+  command.oom_kills = oom_kills();
+  command.running = true;
+  command.next = keeper.commands;
+  keeper.commands = &command;
+}
+
+void start_command(Client& client, Buffer frame, Session* shell_of) {
+  Command* const command = make_command();
+  command->frame = frame;
   wire::Reader reader(frame.data, frame.size);
   const uint32_t flags = reader.u32();
   const uint16_t rows = reader.u16(), columns = reader.u16();
@@ -444,29 +497,27 @@ void start_command(Client& client, Buffer frame) {
     return refuse_command(client, command, own, failure);
   }
   write_number(command->id, keeper.command_count + 1);
-  if (!begin_operation(command->operation, request, failure)) return refuse_command(client, command, own, failure);
-  command->number = ++keeper.command_count;
+  // What is done in a session is recorded by itself.
+  if (!shell_of && !begin_operation(command->operation, request, failure))
+    return refuse_command(client, command, own, failure);
+  add_command(*command, output_limit);
+  command->shell_of = shell_of;
   command->tty = flags & wire::kExecTty;
   command->main = flags & wire::kExecMain;
   command->detached = flags & wire::kExecDetach;
   command->has_stdin = command->tty || flags & wire::kExecStdin;
-  command->spool.begin(keeper.spool_directory, command->id, output_limit ? output_limit : keeper.config.output_limit);
-  command->start_us = monotonic_us();
-  command->oom_kills = oom_kills();
-  command->running = true;
-  ++keeper.running_count;
-  command->next = keeper.commands;
-  keeper.commands = command;
-  client.command = command;
-  client.owns_input = command->has_stdin;
-  client.started = true;
-  client.awaits_start = true;
+  if (!shell_of) {
+    ++keeper.running_count;
+    client.command = command;
+    client.owns_input = command->has_stdin;
+    client.started = client.awaits_start = true;
+  }
 
   Entry* const entry = take_entry();
   command->entry = entry;
   entry->config = &keeper.config;
   entry->init_pidfd = keeper.init_pidfd;
-  entry->input = entry->output = entry->error = -1;
+  entry->input = entry->output = entry->error = entry->place = entry->control = entry->terminal = -1;
   entry->tty = command->tty;
   // The sandbox's own is made when the image lacks it, as images expect; one that a caller names must be there.
   entry->make_workdir = workdir.size == 0;
@@ -482,7 +533,8 @@ void start_command(Client& client, Buffer frame) {
     merge_env(*command, own, entry->user);
     entry->env = command->env.items;
     entry->path = value_of(command->env, "PATH");
-    const long opened = open_streams(*command, *entry, rows, columns);
+    long opened = open_streams(*command, *entry, rows, columns);
+    if (opened >= 0 && shell_of) opened = prepare_shell(*command, *entry, rows, columns);
     if (opened < 0) failure.set("open the streams", "", opened);
   }
   own.clear();
@@ -498,7 +550,7 @@ void start_command(Client& client, Buffer frame) {
     }
   }
   if (failure.failed()) {
-    send(client, wire::Type::ExecStarted, command->id, strlen(command->id));
+    if (!shell_of) send(client, wire::Type::ExecStarted, command->id, strlen(command->id));
     client.awaits_start = false;
     return give_up_entering(*command, failure);
   }
@@ -564,6 +616,15 @@ void kill_command(Command& command) {
   }
 }
 
+void deliver(Command& command, unsigned stream, const char* data, size_t size) {
+  const uint64_t time = wall_time_us();
+  command.spool.append(stream, time, data, size);
+  for (Client* client = keeper.clients; client; client = client->next) {
+    if (client->command != &command) continue;
+    send(*client, stream ? wire::Type::Stderr : wire::Type::Stdout, &time, sizeof time, data, size);
+  }
+}
+
 void on_output(Command& command, unsigned stream) {
   // Never without end: whoever writes as fast as we read would keep everybody else waiting. What has ended is read out
   // up to the largest pipe that it can have made (1 MiB).
@@ -582,11 +643,10 @@ void on_output(Command& command, unsigned stream) {
       break;
     }
     const size_t size = static_cast<size_t>(got);
-    const uint64_t time = wall_time_us();
-    command.spool.append(stream, time, chunk, size);
-    for (Client* client = keeper.clients; client; client = client->next) {
-      if (client->command != &command) continue;
-      send(*client, stream ? wire::Type::Stderr : wire::Type::Stdout, &time, sizeof time, chunk, size);
+    if (command.session && command.tty) {
+      if (take_from_terminal(command, chunk, size)) return;
+    } else {
+      deliver(command.shell_of && !stream ? hearer_of(command) : command, stream, chunk, size);
     }
     if (size < sizeof chunk && command.running) break;
   }
@@ -630,11 +690,17 @@ bool reap(int pid, int status) {
     if (command->timed_out) result.cause = wire::Cause::TimedOut;
     if (entry) {
       // Whether it ran at all is known when the helper is reaped.
-      if (command->running) --keeper.running_count;
-      command->running = false;
+      note_end(*command);
     } else {
       command->pid = 0;
-      command->emptying = command->timed_out && !keeper.ending && !remove_cgroup(*command);
+      if (command->shell_of && !keeper.ending) {
+        // All of a session goes with its shell.
+        kill_command(*command);
+        remove_lingering();
+        command->give_up_us = monotonic_us() + kGiveUp;
+      }
+      const bool whole_tree = command->timed_out || command->shell_of;
+      command->emptying = whole_tree && !keeper.ending && !remove_cgroup(*command);
       if (command->emptying) {
         command->deadline_us = monotonic_us() + 1000;
       } else {
@@ -647,17 +713,21 @@ bool reap(int pid, int status) {
 }
 
 void check_timeouts(uint64_t now) {
-  constexpr uint64_t kGiveUp = 5'000'000;
   for (Command* command = keeper.commands; command; command = command->next) {
     if (command->ended || !command->deadline_us || now < command->deadline_us) continue;
-    if (!command->timed_out) {
+    if (command->session) {
+      check_session_timeout(*command, now);
+      continue;
+    }
+    if (!command->timed_out && !command->shell_of) {
       command->timed_out = true;
       command->give_up_us = now + kGiveUp;
     }
     // What is traced from inside stays with its tracer when it is dead, and nobody has to wait for that.
+    if (command->shell_of) remove_lingering();
     const bool gone = command->emptying && remove_cgroup(*command);
     if (gone || now >= command->give_up_us) {
-      command->result.cause = wire::Cause::TimedOut;
+      if (command->timed_out) command->result.cause = wire::Cause::TimedOut;
       if (!command->emptying) command->result.signal = SIGKILL;
       end_command(*command);
       continue;
@@ -712,9 +782,16 @@ void sweep_commands() {
 
 void remove_lingering() {
   for (uint32_t i = 0; i < keeper.lingering_count;) {
-    char name[16] = "x";
-    write_number(name + 1, keeper.lingering[i]);
-    if (sys(__NR_unlinkat, keeper.config.cgroup_fd, name, 0x200) == 0) {
+    const Lingering& what = keeper.lingering[i];
+    char name[32] = "x";
+    write_number(name + 1, what.session ? what.session : what.number);
+    if (what.session) {
+      char* const end = name + strlen(name);
+      memcpy(end, "/x", 2);
+      write_number(end + 2, what.number);
+    }
+    const long done = sys(__NR_unlinkat, keeper.config.cgroup_fd, name, 0x200);
+    if (done == 0 || done == -ENOENT) {
       keeper.lingering[i] = keeper.lingering[--keeper.lingering_count];
     } else {
       ++i;

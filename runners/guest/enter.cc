@@ -79,6 +79,16 @@ int execute(Entry& entry) {
   return fail(entry, "execute", name, worst);
 }
 
+// What a session's shell is given beyond its streams; the limits, which may lie there, are joined by now. By way of
+// high numbers: one may lie where the other goes.
+long place_session(unsigned at) {
+  constexpr int kPlace = 8, kControl = 9;
+  const long place = sys(__NR_fcntl, at, F_DUPFD_CLOEXEC, 32), control = sys(__NR_fcntl, at + 1, F_DUPFD_CLOEXEC, 32);
+  if (place < 0 || control < 0) return place < 0 ? place : control;
+  const long done = sys(__NR_dup3, place, kPlace, 0);
+  return done < 0 ? done : sys(__NR_dup3, control, kControl, 0);
+}
+
 // The command itself: in the sandbox's pid namespace already, in all others still the keeper's twin.
 int run_command(void* argument) {
   Entry& entry = *static_cast<Entry*>(argument);
@@ -87,10 +97,14 @@ int run_command(void* argument) {
 
   // Descriptors first: once inside, nothing of the keeper's may be open. 3 is the way in, 4… are the limits.
   constexpr unsigned kFirstLimit = 4;
-  int given[kFirstLimit + kMaxLimitCgroups + 1] = {entry.input, entry.output, entry.error, entry.init_pidfd};
+  int given[kFirstLimit + kMaxLimitCgroups + 4] = {entry.input, entry.output, entry.error, entry.init_pidfd};
   unsigned count = kFirstLimit;
   for (uint32_t i = 0; i < config.limit_count; ++i) given[count++] = config.limits[i].procs;
   if (entry.late_procs >= 0) given[count++] = entry.late_procs;
+  const unsigned limits_end = count;
+  const int beyond[] = {entry.place, entry.control, entry.terminal};
+  for (const int fd : beyond)
+    if (fd >= 0) given[count++] = fd;
   for (unsigned i = 0; i < count; ++i) {
     const long moved = sys(__NR_fcntl, given[i], F_DUPFD_CLOEXEC, 32);
     if (moved < 0) return fail(entry, "pass a descriptor", "", moved);
@@ -110,8 +124,8 @@ int run_command(void* argument) {
   close_fd(3);
 
   sys(__NR_setsid);
-  if (entry.tty) {
-    done = sys(__NR_ioctl, 0, TIOCSCTTY, 0);
+  if (entry.tty || entry.terminal >= 0) {
+    done = sys(__NR_ioctl, entry.tty ? 0 : count - 1, TIOCSCTTY, 0);
     if (done < 0) return fail(entry, "take the terminal", "", done);
   }
   sys(__NR_umask, 022);
@@ -132,12 +146,13 @@ int run_command(void* argument) {
   if (become_user(entry)) return 1;
   done = sys(__NR_chdir, entry.workdir);
   if (done < 0) return fail(entry, "enter the working directory", entry.workdir, done);
-  for (unsigned i = kFirstLimit; i < count; ++i) {
+  for (unsigned i = kFirstLimit; i < limits_end; ++i) {
     done = write_fd(static_cast<int>(i), "0", 1);
     if (done < 0) return fail(entry, "join a control group of", "the sandbox", done);
   }
   if (!limit_capabilities(entry.user.uid == 0 ? config.capabilities : 0, entry.failure)) return 1;
   if (!install_filter(config, entry.failure)) return 1;
+  if (entry.place >= 0 && (done = place_session(limits_end)) < 0) return fail(entry, "pass a descriptor", "", done);
   return execute(entry);
 }
 

@@ -15,6 +15,8 @@ struct Entry {
   int cgroup;                ///< of this command, or of the sandbox
   int input, output, error;  ///< become 0, 1, 2
   int late_procs;            ///< cgroup.procs of `cgroup` when it can only be joined last; -1: it was cloned into
+  int place, control;        ///< of a session's shell, become 8 and 9; -1: none
+  int terminal;              ///< that a session's shell controls; -1: none
   bool tty, make_workdir;
   char** argv;
   char** env;

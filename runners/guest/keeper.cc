@@ -173,6 +173,7 @@ int until_next_deadline(uint64_t now) {
   for (const Command* command = keeper.commands; command; command = command->next) {
     if (!command->ended) next = earlier(next, command->deadline_us);
   }
+  if (keeper.sessions) next = earlier(next, next_question(now));
   if (keeper.stop_us) next = earlier(next, now + 50'000);
   next = earlier(next, flush_due());
   if (!next) return -1;
@@ -213,6 +214,8 @@ void dispatch(Source& source, uint32_t events) {
       return on_output(*static_cast<Command*>(source.owner), 1);
     case SourceKind::Input:
       return on_input_room(*static_cast<Command*>(source.owner));
+    case SourceKind::Control:
+      return on_control(*static_cast<Session*>(source.owner));
   }
 }
 

@@ -10,7 +10,7 @@ namespace dsec::guest {
 int run_keeper();
 
 /// Whose descriptor epoll reports.
-enum class SourceKind : uint32_t { Listener, Signals, Client, Output, Error, Input };
+enum class SourceKind : uint32_t { Listener, Signals, Client, Output, Error, Input, Control };
 struct Source {
   SourceKind kind;
   int fd;           ///< -1: none
@@ -24,8 +24,11 @@ struct Result {
   wire::Cause cause;
   uint32_t exit_code, signal;
   uint64_t duration_us;
-  Failure failure;  ///< for CannotExecute, NotFound, Lost
+  Failure failure;     ///< for CannotExecute, NotFound, Lost
+  bool session_ended;  ///< with it, or before its end: its session is of no use any more
 };
+
+struct Session;
 
 /// One command of the sandbox. `id` names it.
 struct Command {
@@ -34,8 +37,10 @@ struct Command {
   char id[12];
   Buffer frame;  ///< of the request: argv points into it
   Strings argv, env;
-  Buffer env_text;  ///< entries of env that we made
-  Entry* entry;     ///< until the command runs or cannot
+  Buffer env_text;    ///< entries of env that we made
+  Entry* entry;       ///< until the command runs or cannot
+  Session* shell_of;  ///< it is the shell of this session, which lives as long as it is not reported
+  uint32_t session;   ///< number of the session that it runs in; 0: a process of its own
   Source output, error, input;
   /// Signals that came while `entry` was there, by number - 1: its process group does not exist before its exec.
   uint64_t early_signals;
@@ -75,12 +80,18 @@ struct Client {
   Source source;
   Buffer in, out;
   Command* command;  ///< whose output it gets
+  Session* session;  ///< whose opening or end it waits for
   bool owns_input;   ///< it started the command, so its end is the end of the input
   bool started;      ///< it started the command
   bool waits_for_end, dead;
   bool awaits_start;  ///< it is told when its command is entered
   ClientOperation* operations;
   const NamedOperation* waits_for;  ///< whose end it is told, as Known
+};
+
+/// What ended commands leave running has a cgroup until that is empty: x<number>, or x<session>/x<number>.
+struct Lingering {
+  uint32_t session, number;
 };
 
 struct Keeper {
@@ -90,9 +101,10 @@ struct Keeper {
   Source listener, signals;
   Command* commands;
   Client* clients;
+  Session* sessions;
   Entry* spare_entry;
   uint32_t command_count, running_count;
-  uint32_t* lingering;  ///< numbers of ended commands whose cgroup still has processes
+  Lingering* lingering;
   uint32_t lingering_count, lingering_room;
   uint64_t started_wall_us, ended_wall_us;
   uint64_t end_us, idle_since_us, stop_us;  ///< monotonic; 0: none
@@ -113,7 +125,21 @@ void begin_end(const char* state, const char* reason);
 void note_activity();
 
 // commands.cc
-void start_command(Client& client, Buffer frame);
+void start_command(Client& client, Buffer frame, Session* shell_of = nullptr);
+/// Without number, and not in the list yet.
+Command* make_command();
+/// It gets its number and its spool, and runs from now on.
+void add_command(Command& command, uint64_t output_limit);
+/// That it begins, to who asked for it.
+void tell_start(Command& command);
+void end_command(Command& command);
+void linger(Lingering what);
+void close_source(Source& source);
+void set_nonblocking(int fd);
+int make_pipe(int* read_end, int* write_end);
+void write_number(char* to, uint32_t number);
+/// A new pseudo-terminal of the sandbox, for `user`. 0 or a negative errno.
+long open_terminal(const User& user, uint16_t rows, uint16_t columns, int& master, int& slave);
 void feed(Command& command, const char* data, size_t size);
 void end_input(Command& command);
 void kill_command(Command& command);
@@ -121,6 +147,8 @@ void kill_command(Command& command);
 /// programs give a meaning of their own, else its whole process group, as a terminal would.
 int signal_target(const Command& command, uint32_t number);
 void on_output(Command& command, unsigned stream);
+/// To the spool and to who is attached.
+void deliver(Command& command, unsigned stream, const char* data, size_t size);
 void on_input_room(Command& command);
 /// A child has ended: a helper, or the command itself.
 bool reap(int pid, int status);
@@ -136,6 +164,29 @@ void append_result_json(Buffer& out, const Command& command);
 /// What is recorded of a command's end; of a long output, links to its spool.
 void append_command_record(Buffer& out, Command& command);
 void note_input(Command& command, const char* data, size_t size);
+// sessions.cc
+void open_session(Client& client, const char* frame, size_t size);
+void run_in_session(Client& client, const char* frame, size_t size);
+void list_sessions(Client& client);
+void close_session(Client& client, const Text& id);
+/// Nobody waits for it any more.
+void forget_client(Client& client);
+/// What a session's shell gets beyond streams. 0 or a negative errno.
+long prepare_shell(Command& shell, Entry& entry, uint16_t rows, uint16_t columns);
+/// The shell has ended, or never ran: so has the command in it.
+void end_session(Command& shell);
+/// Its session can run another.
+void leave_session(Command& command);
+void on_control(Session& session);
+void signal_session_command(Command& command, uint32_t number);
+void check_session_timeout(Command& command, uint64_t now);
+/// Who gets what a shell says on its own standard output, of a trap for example: the command that runs in it, or
+/// itself.
+Command& hearer_of(Command& shell);
+/// Asks shells again that have been interrupted and give no answer; when to come back (monotonic), 0: never.
+uint64_t next_question(uint64_t now);
+/// Output of a command at its session's terminal. True when that was the last of it, and the command has ended.
+bool take_from_terminal(Command& command, const char* data, size_t size);
 
 // clients.cc
 void accept_client();

@@ -39,22 +39,29 @@ enum class Type : uint16_t {
   Begin = 12,  ///< str op_id, str kind, u32 origin, str request: an operation that the client carries out; answered by
                ///< Begun or Known. A connection may have several open, and those of one that ends are interrupted
   End = 13,    ///< u64 sequence, u32 EndFlags, str members (JSON, each with its comma before); answered by Recorded
+  SessionOpen = 64,   ///< str name, then the fields of Exec for its shell; answered by Session once the shell listens
+  SessionRun = 65,    ///< str session (id or name), u32 ExecFlags, u16 rows, u16 columns, u64 timeout_ms,
+                      ///< u64 output_limit, str text, str op_id, u32 origin, str request; answered as Exec is
+  SessionList = 66,   ///< answered by Session for each, then Done
+  SessionClose = 67,  ///< str session; answered by Done when its processes are gone
   // keeper to dsec
   Started = 32,      ///< u32 pid of PID 1 as the keeper sees it
   Failed = 33,       ///< u32 errno (0: none), str what was attempted
   ExecStarted = 34,  ///< str exec_id
   Stdout = 35,       ///< u64 time_us since the epoch, bytes
   Stderr = 36,       ///< the same
-  Exited = 37,       ///< a Result; the last of a command
+  Exited = 37,       ///< a Result, u32 whether its session has ended; the last of a command
   Attached = 38,     ///< spool descriptors and how much of each is valid: str exec_id, u64 x 2 bytes dropped of stdout,
                      ///< stderr so far, u32 count, u64 lengths
-  Command = 39,      ///< str exec_id, u32 running, strs argv
+  Command = 39,      ///< str exec_id, u32 running, strs argv, u32 number of its session or 0
   Done = 40,         ///< nothing
   Ended = 41,        ///< nothing: state.json is final
   Known = 42,     ///< to Exec and Begin: nothing is done, as the log has an operation of this op_id. To Begin it comes
                   ///< when that one has ended
   Begun = 43,     ///< u64 sequence; 0: nothing is recorded
   Recorded = 44,  ///< u64 sequence
+  Session = 80,      ///< str id, str name, u32 whether it has a TTY, u64 time_us when it was opened, u32 commands so
+                     ///< far, str exec_id of the one that runs or empty, strs argv of its shell
 };
 
 struct FrameHeader {

@@ -253,7 +253,13 @@ TEST_CASE("a command outlives its client and can be attached again", "[runner][e
   const auto outcome = ContainerFixture::finish(*again);
   CHECK(outcome.out == "three\n");
   CHECK(outcome.result.stdout_bytes == 10);
-  CHECK_THROWS_WITH(host.runner().attach(sandbox, id), Contains("find command"));
+  // What is missed can be had later, too, also only from where a reader was.
+  const auto ended =
+      ContainerFixture::finish(*host.runner().attach(sandbox, id, {.stdout_bytes = 4, .stderr_bytes = 1}));
+  CHECK(ended.out == "three\n");
+  CHECK(ended.err == "wo\n");
+  CHECK(ended.result.stdout_bytes == 10);
+  CHECK_THROWS_WITH(host.runner().attach(sandbox, "77"), Contains("there is no command '77'"));
   const auto commands = host.runner().commands(sandbox);
   REQUIRE(commands.size() == 2);
   CHECK(commands[0].argv[0] == "/bin/sh");

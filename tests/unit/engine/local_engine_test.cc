@@ -33,8 +33,19 @@ class FakeRunner final : public Runner {
   }
   std::unique_ptr<ExecStream> exec(const fs::path&, const ExecSpec&) override { return nullptr; }
   std::unique_ptr<OpenOperation> begin(const fs::path&, const OperationRequest&) override { return nullptr; }
-  std::unique_ptr<ExecStream> attach(const fs::path&, const std::string&) override { return nullptr; }
+  std::unique_ptr<ExecStream> attach(const fs::path&, const std::string&, const AttachFrom&) override {
+    return nullptr;
+  }
   std::vector<ExecInfo> commands(const fs::path&) override { return {}; }
+  void signal(const fs::path&, const std::string&, int) override {}
+  SessionInfo open_session(const fs::path&, const SessionSpec& spec) override { return {.id = "1", .name = spec.name}; }
+  std::unique_ptr<ExecStream> run_in_session(const fs::path&, const std::string&, const SessionCommand&) override {
+    return nullptr;
+  }
+  std::vector<SessionInfo> sessions(const fs::path&) override { return {}; }
+  void close_session(const fs::path&, const std::string&) override {}
+  UniqueFd connect(const fs::path&, std::uint16_t) override { return {}; }
+  std::unique_ptr<FileWatch> watch(const fs::path&, const std::string&, bool) override { return nullptr; }
   bool wait(const fs::path&, std::optional<std::chrono::milliseconds>) override { return true; }
   void stop(const fs::path& directory, std::chrono::milliseconds) override {
     write_file_atomic(directory / "fake-state", "stopped");
@@ -123,6 +134,16 @@ TEST_CASE_METHOD(Fixture, "a name is taken once and free again after rm", "[engi
   engine->remove("one", true);
   CHECK(left() == 0);
   engine->create(spec("one"));
+}
+
+TEST_CASE_METHOD(Fixture, "a session's name is no number, and its commands have no NUL", "[engine][sessions]") {
+  engine->create(spec("one"));
+  CHECK(engine->open_session("one", {.name = "build-1"}).name == "build-1");
+  for (const char* wrong : {"7", "-a", "a b"})
+    CHECK_THROWS_WITH(engine->open_session("one", {.name = wrong}), Catch::Contains("no valid name for a session"));
+  CHECK_THROWS_WITH(engine->run_in_session("one", "1", {.text = std::string("a\0b", 3)}), Catch::Contains("NUL"));
+  CHECK_THROWS_WITH(engine->connect("one", 0), Catch::Contains("port 0"));
+  CHECK_THROWS_WITH(engine->watch("one", "relative", false), Catch::Contains("is not absolute"));
 }
 
 TEST_CASE_METHOD(Fixture, "a creation that fails leaves nothing", "[engine]") {

@@ -1,0 +1,194 @@
+#include "core/engine/port_forward.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "core/base/error.h"
+
+namespace dsec::engine {
+namespace {
+
+// One direction of a connection: what was read and not yet written, and whether its source has ended.
+struct Direction {
+  int from, to;
+  std::array<char, 64 << 10> buffer;
+  std::size_t begin = 0, end = 0;
+  bool ended = false, closed = false;
+
+  bool done() const { return closed; }
+  bool wants_read() const { return !ended && begin == end; }
+  bool wants_write() const { return begin < end; }
+};
+
+// False when the connection has failed.
+bool move(Direction& way) {
+  if (way.wants_read()) {
+    const ssize_t got = ::recv(way.from, way.buffer.data(), way.buffer.size(), MSG_DONTWAIT);
+    if (got < 0) return errno == EAGAIN || errno == EINTR;
+    way.begin = 0;
+    way.end = static_cast<std::size_t>(got);
+    way.ended = got == 0;
+  }
+  while (way.wants_write()) {
+    const ssize_t sent =
+        ::send(way.to, way.buffer.data() + way.begin, way.end - way.begin, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0) return errno == EAGAIN || errno == EINTR;
+    way.begin += static_cast<std::size_t>(sent);
+  }
+  if (way.ended && !way.closed) {
+    // The other direction may go on.
+    ::shutdown(way.to, SHUT_WR);
+    way.closed = true;
+  }
+  return true;
+}
+
+void relay(int left, int right, int stop) {
+  const auto there = std::make_unique<Direction>(Direction{.from = left, .to = right, .buffer = {}});
+  const auto back = std::make_unique<Direction>(Direction{.from = right, .to = left, .buffer = {}});
+  while (!there->done() || !back->done()) {
+    const auto events = [](const Direction& in, const Direction& out) {
+      return static_cast<short>((in.wants_read() ? POLLIN : 0) | (out.wants_write() ? POLLOUT : 0));
+    };
+    pollfd fds[] = {{left, events(*there, *back), 0}, {right, events(*back, *there), 0}, {stop, POLLIN, 0}};
+    // poll(2) tells of a reset connection that nobody asks for, again and again.
+    for (pollfd& fd : fds)
+      if (fd.events == 0) fd.fd = -1;
+    if (::poll(fds, 3, -1) < 0 && errno != EINTR) return;
+    if (fds[2].revents || !move(*there) || !move(*back)) return;
+  }
+}
+
+// Waits for its threads, which use what the caller has on its stack.
+class Connections {
+ public:
+  template <typename Work>
+  void start(Work&& work) {
+    {
+      const std::lock_guard lock(mutex_);
+      ++count_;
+    }
+    std::thread([this, work = std::forward<Work>(work)]() mutable {
+      work();
+      const std::lock_guard lock(mutex_);
+      --count_;
+      changed_.notify_all();
+    }).detach();
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return count_ == 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int count_ = 0;
+};
+
+struct Address {
+  std::string host = "127.0.0.1", port;
+};
+
+Address parse_address(const std::string& text) {
+  Address address;
+  const std::size_t colon = text.rfind(':');
+  address.port = text.substr(colon == std::string::npos ? 0 : colon + 1);
+  if (colon != std::string::npos) address.host = text.substr(0, colon);
+  if (address.host.starts_with('[') && address.host.ends_with(']'))
+    address.host = address.host.substr(1, address.host.size() - 2);
+  if (address.port.empty() || address.port.size() > 5 ||
+      address.port.find_first_not_of("0123456789") != std::string::npos || std::stoi(address.port) > 65535)
+    throw usage_error(quote(text) + " is no address to listen at").hint("PORT, ADDRESS:PORT or [ADDRESS]:PORT");
+  return address;
+}
+
+std::string name_of(int socket) {
+  sockaddr_storage storage = {};
+  socklen_t size = sizeof storage;
+  char host[128] = "", port[16] = "";
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&storage), &size) != 0 ||
+      ::getnameinfo(reinterpret_cast<const sockaddr*>(&storage), size, host, sizeof host, port, sizeof port,
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    throw system_error("name the address of a socket");
+  const std::string text = host;
+  return (text.find(':') == std::string::npos ? text : "[" + text + "]") + ":" + port;
+}
+
+}  // namespace
+
+UniqueFd listen_at(const std::string& text, std::string& bound) {
+  const Address address = parse_address(text);
+  addrinfo hints = {}, *found = nullptr;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
+  hints.ai_socktype = SOCK_STREAM;
+  if (::getaddrinfo(address.host.c_str(), address.port.c_str(), &hints, &found) != 0)
+    throw usage_error(quote(address.host) + " is no address of this host").hint("127.0.0.1, ::1 or one of its others");
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  UniqueFd socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket) throw system_error("make a socket");
+  constexpr int kOn = 1;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &kOn, sizeof kOn);
+  if (::bind(socket.get(), found->ai_addr, found->ai_addrlen) != 0 || ::listen(socket.get(), 512) != 0)
+    throw system_error("listen at " + text);
+  bound = name_of(socket.get());
+  return socket;
+}
+
+void forward_port(Engine& engine, const std::string& id, int listener, std::uint16_t port,
+                  const std::function<void(const Error&)>& failed) {
+  const UniqueFd stop(::eventfd(0, EFD_CLOEXEC));
+  if (!stop) throw system_error("make an eventfd");
+  const auto tell_stop = [&] {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(stop.get(), &one, sizeof one);
+  };
+  std::thread watcher([&] {
+    try {
+      engine.wait(id, std::nullopt);
+    } catch (const Error&) {
+      // It cannot be asked any more: it is gone.
+    }
+    tell_stop();
+  });
+  Connections connections;
+  for (;;) {
+    pollfd fds[] = {{listener, POLLIN, 0}, {stop.get(), POLLIN, 0}};
+    if (::poll(fds, 2, -1) < 0 && errno != EINTR) break;
+    if (fds[1].revents) break;
+    if (!fds[0].revents) continue;
+    UniqueFd client(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+    if (!client) {
+      // Without descriptors it would come again at once.
+      if (errno == EMFILE || errno == ENFILE) ::poll(nullptr, 0, 50);
+      continue;
+    }
+    constexpr int kOn = 1;
+    ::setsockopt(client.get(), IPPROTO_TCP, TCP_NODELAY, &kOn, sizeof kOn);
+    connections.start([&, client = std::move(client)] {
+      try {
+        const UniqueFd server = engine.connect(id, port);
+        relay(client.get(), server.get(), stop.get());
+      } catch (const Error& error) {
+        failed(error);
+      }
+    });
+  }
+  watcher.join();
+  connections.wait();
+}
+
+}  // namespace dsec::engine
