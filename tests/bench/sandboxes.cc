@@ -1,11 +1,12 @@
-// What sandboxes cost through the runner, in one process and with all that a sandbox has: lease, keeper, user
-// namespace, control groups and limits, masks, capabilities, filter.
-//   bench_sandboxes create TREE HOME ROUNDS    lease, start, /bin/true as the main command, end, reclaim: us per round
-//   bench_sandboxes exec TREE HOME ROUNDS      /bin/true in a live sandbox, its streams captured: us per round
-//   bench_sandboxes fork TREE HOME ROUNDS      what this process would pay itself: fork, /bin/true, its streams
-//   captured bench_sandboxes idle TREE HOME COUNT       COUNT sandboxes that do nothing: KiB each, per second (first
-//   and last
-//                                              tenth), and what is left afterwards
+// What sandboxes cost through the engine, in one process and with all that a sandbox has: lease, layers from the store,
+// keeper, user namespace, control groups and limits, masks, capabilities, filter. DSEC_HOME names the store, in which
+// LAYER has /bin/true.
+//   bench_sandboxes create LAYER ROUNDS   create, /bin/true as the main command, its end, remove: us per round
+//   bench_sandboxes stages LAYER ROUNDS   the same, medians of its steps: us of create, the command, remove
+//   bench_sandboxes exec LAYER ROUNDS     /bin/true in a live sandbox, its streams captured: us per round
+//   bench_sandboxes fork LAYER ROUNDS     what this process would pay itself: fork, /bin/true, its streams captured
+//   bench_sandboxes idle LAYER COUNT      COUNT sandboxes that do nothing: KiB each, and per second (first and last
+//   tenth)
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,25 +16,29 @@
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <vector>
 
+#include "cli/wiring.h"
 #include "core/base/child_process.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
-#include "core/base/mount.h"
-#include "core/engine/home.h"
-#include "core/engine/lease.h"
+#include "core/engine/engine.h"
+#include "core/engine/layer_store.h"
 #include "core/engine/runner.h"
-#include "core/engine/sandbox_id.h"
-#include "runners/container/container_runner.h"
 
 namespace {
 
 using namespace dsec;
-namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-double us_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+double us_between(Clock::time_point start, Clock::time_point end) {
+  return std::chrono::duration<double, std::micro>(end - start).count();
+}
+double us_since(Clock::time_point start) { return us_between(start, Clock::now()); }
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2), values.end());
+  return values[values.size() / 2];
 }
 
 std::uint64_t available_kib() {
@@ -47,87 +52,66 @@ std::uint64_t available_kib() {
 
 class Bench {
  public:
-  Bench(fs::path tree, const fs::path& home)
-      : tree_(std::move(tree)), home_(engine::Home::open(home)), runner_(runners::make_container_runner(home_)) {}
-
-  fs::path start() {
-    SandboxSpec spec;
-    spec.limits.memory = 256u << 20;
-    spec.limits.pids = 128;
+  explicit Bench(const std::string& layer) : engine_(wiring_.engine()) {
+    spec_.layers = {wiring_.layer_store().get(LayerRef::parse(layer)).digest};
+    spec_.limits.memory = 256u << 20;
+    spec_.limits.pids = 128;
     // A real-time process, which measures through the noise of a busy machine, cannot be limited.
-    if (!std::getenv("DSEC_BENCH_WITHOUT_CPU_LIMIT")) spec.limits.cpus = 2;
-    const std::string id = home_.host_id() + engine::random_id(16);
-    engine::RunnerRequest request;
-    request.id = id;
-    request.directory = home_.sandboxes() / id;
-    request.spec = spec;
-    make_directories(request.directory, 0700);
-    engine::Lease{id, engine::ProcessIdentity::self(), std::chrono::system_clock::now(), spec}.write(request.directory);
-    request.stack.lowers.push_back(clone_mount(tree_));
-    fs::path directory = request.directory;
-    runner_->check(spec);
-    runner_->start(std::move(request));
-    return directory;
+    if (!std::getenv("DSEC_BENCH_WITHOUT_CPU_LIMIT")) spec_.limits.cpus = 2;
   }
-
-  void run_true(const fs::path& directory, bool main) {
-    ExecSpec spec;
-    spec.argv = {"/bin/true"};
-    spec.main = main;
-    const auto stream = runner_->exec(directory, spec);
-    while (const auto event = stream->next()) {
-      if (event->kind != engine::ExecEvent::Kind::Exited) continue;
-      if (event->result.cause != ExecResult::Cause::Exited || event->result.exit_code != 0)
-        throw failure("/bin/true failed: " + event->result.detail);
-      return;
-    }
-  }
-
-  void remove(const fs::path& directory) {
-    runner_->reclaim(directory);
-    remove_tree(directory);
+  ~Bench() {
+    for (const auto& [name, runner] : wiring_.runners()) runner.get().release_shared();
   }
 
   void create(int rounds) {
-    remove(start());  // what is made once for all
+    round();  // what is made once for all
     const auto begin = Clock::now();
-    for (int round = 0; round < rounds; ++round) {
-      const fs::path directory = start();
-      run_true(directory, true);
-      runner_->wait(directory, std::nullopt);
-      remove(directory);
-    }
+    for (int i = 0; i < rounds; ++i) round();
     std::printf("%.1f\n", us_since(begin) / rounds);
-    runner_->release_shared();
+  }
+
+  void stages(int rounds) {
+    round();
+    std::vector<double> create, command, remove;
+    for (int i = 0; i < rounds; ++i) {
+      const auto begin = Clock::now();
+      const std::string id = start();
+      const auto created = Clock::now();
+      run_true(id, true);
+      const auto ended = Clock::now();
+      engine_.remove(id, true);
+      create.push_back(us_between(begin, created));
+      command.push_back(us_between(created, ended));
+      remove.push_back(us_since(ended));
+    }
+    std::printf("%.0f %.0f %.0f\n", median(create), median(command), median(remove));
   }
 
   void exec(int rounds) {
-    const fs::path directory = start();
-    run_true(directory, false);
+    const std::string id = start();
+    run_true(id, false);
     const auto begin = Clock::now();
-    for (int round = 0; round < rounds; ++round) run_true(directory, false);
+    for (int i = 0; i < rounds; ++i) run_true(id, false);
     std::printf("%.1f\n", us_since(begin) / rounds);
-    remove(directory);
-    runner_->release_shared();
+    engine_.remove(id, true);
   }
 
   void fork(int rounds) {
-    const fs::path directory = start();
+    const std::string id = start();
     const auto begin = Clock::now();
-    for (int round = 0; round < rounds; ++round) fork_true();
+    for (int i = 0; i < rounds; ++i) fork_true();
     std::printf("%.1f\n", us_since(begin) / rounds);
-    remove(directory);
-    runner_->release_shared();
+    engine_.remove(id, true);
   }
 
   void idle(int count) {
-    remove(start());
-    std::vector<fs::path> directories;
+    round();
+    std::vector<std::string> ids;
     std::vector<double> times;
     const std::uint64_t before = available_kib();
     for (int i = 0; i < count; ++i) {
       const auto begin = Clock::now();
-      directories.push_back(start());
+      ids.push_back(start());
       times.push_back(us_since(begin));
     }
     const std::uint64_t after = available_kib();
@@ -140,11 +124,31 @@ class Bench {
     std::printf("%.0f %.0f %.0f\n",
                 (static_cast<double>(before) - static_cast<double>(after)) / static_cast<double>(count), rate(0, tenth),
                 rate(times.size() - tenth, times.size()));
-    for (const fs::path& directory : directories) remove(directory);
-    runner_->release_shared();
+    for (const std::string& id : ids) engine_.remove(id, true);
   }
 
  private:
+  std::string start() { return engine_.create(spec_).id; }
+
+  void round() {
+    const std::string id = start();
+    run_true(id, true);
+    engine_.remove(id, true);
+  }
+
+  void run_true(const std::string& id, bool main) {
+    ExecSpec spec;
+    spec.argv = {"/bin/true"};
+    spec.main = main;
+    const auto stream = engine_.exec(id, spec);
+    while (const auto event = stream->next()) {
+      if (event->kind != engine::ExecEvent::Kind::Exited) continue;
+      if (event->result.cause != ExecResult::Cause::Exited || event->result.exit_code != 0)
+        throw failure("/bin/true failed: " + event->result.detail);
+      return;
+    }
+  }
+
   static void fork_true() {
     auto [out, out_end] = make_pipe();
     auto [err, err_end] = make_pipe();
@@ -165,23 +169,24 @@ class Bench {
     if (::waitpid(child, &status, 0) != child || status != 0) throw failure("/bin/true failed");
   }
 
-  const fs::path tree_;
-  const engine::Home home_;
-  const std::unique_ptr<engine::Runner> runner_;
+  cli::Wiring wiring_;
+  engine::Engine& engine_;
+  SandboxSpec spec_;
 };
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string what = argc == 5 ? argv[1] : "";
-  if (what != "create" && what != "exec" && what != "fork" && what != "idle") {
-    std::fprintf(stderr, "usage: bench_sandboxes create|exec|fork|idle TREE HOME COUNT\n");
+  const std::string what = argc == 4 ? argv[1] : "";
+  if (what != "create" && what != "stages" && what != "exec" && what != "fork" && what != "idle") {
+    std::fprintf(stderr, "usage: bench_sandboxes create|stages|exec|fork|idle LAYER COUNT\n");
     return 2;
   }
   try {
-    Bench bench(argv[2], argv[3]);
-    const int count = std::stoi(argv[4]);
+    Bench bench(argv[2]);
+    const int count = std::stoi(argv[3]);
     if (what == "create") bench.create(count);
+    if (what == "stages") bench.stages(count);
     if (what == "exec") bench.exec(count);
     if (what == "fork") bench.fork(count);
     if (what == "idle") bench.idle(count);
