@@ -114,6 +114,8 @@ std::optional<Frame> Channel::receive(std::optional<milliseconds> timeout) {
   }
 }
 
+void Channel::hang_up() const noexcept { ::shutdown(socket_.get(), SHUT_WR); }
+
 Error keeper_error(const Frame& frame) {
   wire::Reader reader = frame.reader();
   const auto error = static_cast<int>(reader.u32());

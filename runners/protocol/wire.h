@@ -19,7 +19,7 @@ inline constexpr char kSocketName[] = "control.sock";
 
 enum class Type : uint16_t {
   // dsec to keeper
-  Start = 1,      ///< StartField order below, with descriptors; only as the first frame on the keeper's descriptor 3
+  Start = 1,      ///< what guest/config.h reads, with descriptors; only as the first frame on the keeper's descriptor 3
   Exec = 2,       ///< u32 ExecFlags, u16 rows, u16 columns, u64 timeout_ms, u64 output_limit, str user, str workdir,
                   ///< strs argv, strs env; 0 and empty: the sandbox's own
   Attach = 3,     ///< str exec_id
@@ -32,6 +32,8 @@ enum class Type : uint16_t {
   Wait = 10,      ///< answered by Ended
   SignalTo = 11,  ///< str exec_id, u32 signal number: on a connection of its own, since one whose input waits for the
                   ///< command is not read
+  Root = 12,      ///< u32 root, u32 count, for each mount u32 descriptor, u32 MountKind, str target; only after Start,
+                  ///< and before its answer
   // keeper to dsec
   Started = 32,      ///< u32 pid of PID 1 as the keeper sees it
   Failed = 33,       ///< u32 errno (0: none), str what was attempted
@@ -75,6 +77,7 @@ enum class MountKind : uint32_t {
   Directory,  ///< target is made when it is missing
   File,       ///< target is made when it is missing
   Optional,   ///< left out when the target is missing
+  Spent,      ///< not for the sandbox: a mount that its root was stacked from, to be put out of the way
 };
 
 /// One record of a spool file, followed by `length` bytes.
