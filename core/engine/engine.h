@@ -153,7 +153,9 @@ class Engine {
   /// The stop signal to its main command (or PID 1's children), after `grace` SIGKILL to all. No error when it has
   /// ended.
   virtual void stop(const std::string& id, std::chrono::milliseconds grace) = 0;
-  /// Removes record and writable layer; a running sandbox is refused unless `force`.
+  /// Removes record and writable layer; a running sandbox is refused unless `force`. No process, mount or control group
+  /// is left when it returns. Files of the writable layer may go a little later, but before the engine does; after a
+  /// crash gc removes them.
   virtual void remove(const std::string& id, bool force) = 0;
 
   virtual void logs(const std::string& id, const LogOptions& options, const LogSink& sink) = 0;

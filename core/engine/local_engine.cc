@@ -14,6 +14,7 @@
 #include "core/engine/recorded_copy.h"
 #include "core/engine/recording.h"
 #include "core/engine/sandbox_id.h"
+#include "core/engine/tree_remover.h"
 
 namespace dsec::engine {
 namespace fs = std::filesystem;
@@ -52,6 +53,7 @@ class EngineOfThisHost final : public LocalEngine {
         RunnerRequest request{lease.id, made.directory, spec, std::move(stack)};
         if (spec.record) begin_trajectory(lease, layers, request);
         runner.start(std::move(request));
+        remember(lease);
         return describe(lease, runner.status(made.directory));
       } catch (...) {
         const std::exception_ptr failed = std::current_exception();
@@ -206,17 +208,18 @@ class EngineOfThisHost final : public LocalEngine {
       const fs::path directory = records_.directory(resolved);
       const FileLock lock = FileLock::try_lock(directory / "lock", FileLock::Mode::Exclusive);
       if (!lock) throw failure("another process is changing it right now").hint("try again");
-      const std::optional<Lease> lease = records_.lease(resolved);
-      if (!lease) return records_.remove(resolved, "");
-      Runner& runner = runner_of(lease->spec);
-      const SandboxInfo info = describe(*lease, runner.status(directory));
-      const bool live = info.state == SandboxState::Running || info.state == SandboxState::Paused;
+      const std::optional<Known> sandbox = known(resolved);
+      if (!sandbox) return records_.remove(resolved, "");
+      Runner& runner = sandbox->runner;
+      const SandboxState state = runner.status(directory).state;
+      const bool live = state == SandboxState::Running || state == SandboxState::Paused;
       if (live && !force)
-        throw usage_error("it is " + std::string(to_string(info.state)))
+        throw usage_error("it is " + std::string(to_string(state)))
             .hint("dsec stop " + resolved + " first, or dsec rm --force");
       if (live) runner.stop(directory, std::chrono::milliseconds(0));
-      runner.reclaim(directory);
-      records_.remove(resolved, lease->spec.name);
+      runner.release(directory);
+      remover_.remove(records_.take_away(resolved, sandbox->name));
+      forget(resolved);
     });
   }
 
@@ -274,12 +277,41 @@ class EngineOfThisHost final : public LocalEngine {
     return found->second;
   }
 
+  /// What never changes in a sandbox's life, so that its lease is not read for every command.
+  struct Known {
+    std::string name;
+    std::reference_wrapper<Runner> runner;
+  };
+  static constexpr std::size_t kMostKnown = 10'000;
+
+  Known remember(const Lease& lease) {
+    const Known sandbox{lease.spec.name, runner_of(lease.spec)};
+    const std::lock_guard lock(known_mutex_);
+    if (known_.size() >= kMostKnown) known_.clear();
+    known_.insert_or_assign(lease.id, sandbox);
+    return sandbox;
+  }
+  void forget(const std::string& id) {
+    const std::lock_guard lock(known_mutex_);
+    known_.erase(id);
+  }
+  // Empty when it is being removed.
+  std::optional<Known> known(const std::string& id) {
+    {
+      const std::lock_guard lock(known_mutex_);
+      if (const auto found = known_.find(id); found != known_.end()) return found->second;
+    }
+    const std::optional<Lease> lease = records_.lease(id);
+    if (!lease) return std::nullopt;
+    return remember(*lease);
+  }
+
   template <typename Call>
   auto with(const std::string& id, Call&& call) -> std::invoke_result_t<Call, Runner&, const fs::path&> {
     const std::string resolved = records_.resolve(id);
-    const std::optional<Lease> lease = records_.lease(resolved);
-    if (!lease) throw usage_error("sandbox " + resolved + " is being removed");
-    return std::forward<Call>(call)(runner_of(lease->spec), records_.directory(resolved));
+    const std::optional<Known> sandbox = known(resolved);
+    if (!sandbox) throw usage_error("sandbox " + resolved + " is being removed");
+    return std::forward<Call>(call)(sandbox->runner.get(), records_.directory(resolved));
   }
 
   void begin_trajectory(const Lease& lease, const std::vector<StoredLayer>& layers, RunnerRequest& request) {
@@ -434,6 +466,9 @@ class EngineOfThisHost final : public LocalEngine {
   LayerStore& store_;
   LayerMounter& mounter_;
   const Runners runners_;
+  TreeRemover remover_;
+  std::mutex known_mutex_;
+  std::unordered_map<std::string, Known> known_;  ///< by id, those of the sandboxes that were asked for
   std::mutex cache_mutex_;
   std::unordered_map<Digest, StoredLayer> cache_;
 };

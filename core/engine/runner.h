@@ -89,6 +89,8 @@ class Runner {
   /// Kills and removes all that is left of a sandbox outside `directory` and in it, except lease.json; idempotent; also
   /// after a crash at any moment, and after a reboot.
   virtual void reclaim(const std::filesystem::path& directory) = 0;
+  /// As reclaim, but may leave what is in `directory` to the caller, who removes it as a whole.
+  virtual void release(const std::filesystem::path& directory) { reclaim(directory); }
 
   /// Removes what is there for sandboxes in general; called by gc when none is left. What is in use stays.
   virtual void release_shared() {}

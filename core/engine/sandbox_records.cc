@@ -28,10 +28,9 @@ std::vector<std::string> entries(const fs::path& directory) {
   return names;
 }
 
-/// Tells of its maker by itself, as the lease is written after the directory is made.
-std::string unfinished_name(const Lease& lease) {
-  return std::string(kUnfinished) + std::to_string(lease.creator.pid) + "-" +
-         std::to_string(lease.creator.start_ticks) + "-" + lease.id;
+/// Of a directory that is being made or removed. Tells by whom without its lease, which is not there all the time.
+std::string unfinished_name(const ProcessIdentity& by, const std::string& id) {
+  return std::string(kUnfinished) + std::to_string(by.pid) + "-" + std::to_string(by.start_ticks) + "-" + id;
 }
 
 bool is_being_made(const Home& home, const std::string& id) {
@@ -45,7 +44,7 @@ bool is_being_made(const Home& home, const std::string& id) {
 
 SandboxRecords::Created SandboxRecords::create(const Lease& lease) {
   const fs::path target = directory(lease.id);
-  const fs::path unfinished = home_.sandboxes() / unfinished_name(lease);
+  const fs::path unfinished = home_.sandboxes() / unfinished_name(lease.creator, lease.id);
   if (::mkdir(unfinished.c_str(), 0700) != 0) throw system_error("mkdir " + quote(unfinished.native()));
   try {
     lease.write(unfinished);
@@ -104,13 +103,23 @@ std::string SandboxRecords::resolve(const std::string& text) const {
   throw std::move(error).hint("dsec ps -a lists all sandboxes");
 }
 
+void SandboxRecords::free_name(const std::string& id, const std::string& name) {
+  if (name.empty()) return;
+  std::error_code error;
+  const fs::path link = home_.names() / name;
+  if (fs::read_symlink(link, error).native() == id) ::unlink(link.c_str());
+}
+
 void SandboxRecords::remove(const std::string& id, const std::string& name) {
-  if (!name.empty()) {
-    std::error_code error;
-    const fs::path link = home_.names() / name;
-    if (fs::read_symlink(link, error).native() == id) ::unlink(link.c_str());
-  }
+  free_name(id, name);
   remove_tree(directory(id));
+}
+
+fs::path SandboxRecords::take_away(const std::string& id, const std::string& name) {
+  free_name(id, name);
+  fs::path away = home_.sandboxes() / unfinished_name(ProcessIdentity::self(), id);
+  if (::rename(directory(id).c_str(), away.c_str()) != 0) throw system_error("rename " + quote(directory(id).native()));
+  return away;
 }
 
 SandboxInfo describe(const Lease& lease, const RunnerStatus& status) {
@@ -151,7 +160,7 @@ std::vector<SweptSandbox> sweep_unfinished(const Home& home, bool dry_run) {
   std::vector<SweptSandbox> swept;
   for (const std::string& name : entries(home.sandboxes())) {
     if (!temp_file_is_stale(name)) continue;
-    swept.push_back({name.substr(name.rfind('-') + 1), "the process that was making it is gone"});
+    swept.push_back({name.substr(name.rfind('-') + 1), "the process that was making or removing it is gone"});
     if (!dry_run) remove_tree(home.sandboxes() / name);
   }
   return swept;

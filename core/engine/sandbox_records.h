@@ -38,9 +38,13 @@ class SandboxRecords {
 
   /// Frees the name and removes the directory; everything else of the sandbox must be gone.
   void remove(const std::string& id, const std::string& name);
+  /// The same in one step, for the caller to remove what it returns: a directory that no call here finds any more, and
+  /// that gc removes once this process is gone.
+  std::filesystem::path take_away(const std::string& id, const std::string& name);
 
  private:
   std::optional<std::string> id_of_name(const std::string& name) const;
+  void free_name(const std::string& id, const std::string& name);
   const Home& home_;
 };
 

@@ -122,6 +122,8 @@ Frame request(Channel& channel, wire::Type type, std::string_view text, std::opt
   return std::move(*answer);
 }
 
+void Channel::hang_up() const noexcept { ::shutdown(socket_.get(), SHUT_WR); }
+
 Error keeper_error(const Frame& frame) {
   wire::Reader reader = frame.reader();
   const auto error = static_cast<int>(reader.u32());

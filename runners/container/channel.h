@@ -47,6 +47,8 @@ class Channel {
   void send(wire::Type type, std::string_view text, std::span<const int> descriptors = {}) const;
   /// Empty when `timeout` has passed; throws Error when the keeper is gone or breaks the protocol.
   std::optional<Frame> receive(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
+  /// Nothing more will be sent.
+  void hang_up() const noexcept;
   int fd() const noexcept { return socket_.get(); }
 
  private:

@@ -169,11 +169,15 @@ class ContainerRunner final : public engine::Runner {
       throw failure("the sandbox did not stop").hint("dsec rm --force kills its keeper, too");
   }
 
-  void reclaim(const fs::path& directory) override {
+  void release(const fs::path& directory) override {
     kill_keeper(directory);
     const std::string id = directory.filename().native();
     SandboxCgroups::remove(cgroups(), id, kRemoveTimeout);
     release_writable_layer(directory);
+  }
+
+  void reclaim(const fs::path& directory) override {
+    release(directory);
     for (const char* name : {"upper", "work", "disk.img", "project", "files.lock", "spool", "state.json", ".tmp-state",
                              "commands.jsonl", "control.sock", "hostname", "hosts", "resolv.conf"})
       remove_tree(directory / name);

@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <exception>
+#include <optional>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
@@ -31,6 +33,8 @@ using engine::RunnerRequest;
 namespace {
 
 constexpr std::uint32_t kNone = 0xffffffff;
+// One message carries 253 descriptors, and most are for what a user may bind.
+constexpr std::size_t kSpentMounts = 32;
 
 // Descriptors of the Start frame, named in it by their place.
 class DescriptorList {
@@ -75,33 +79,42 @@ class Starter {
       : parts_(parts), request_(request), spec_(request.spec), directory_(request.directory) {}
 
   void run() {
+    // In the order in which the keeper needs it: it starts, then makes namespaces, while we go on here.
+    const UniqueFd keepers = parts_.cgroups.keepers_group();
+    // Outside every sandbox, and not where dsec was called, which may end with its caller.
+    KeeperLaunch keeper(parts_.program, directory_, keepers.get());
     map_ = spec_.userns == UserNamespace::Auto ? id_map_for(request_.id, host_id_range()) : IdMap{0, 0xffffffff};
-    if (spec_.userns == UserNamespace::Auto) user_namespace_ = make_user_namespace(map_);
+    if (spec_.userns == UserNamespace::Auto) user_namespace_.emplace(map_);
     const SandboxCgroups cgroups = attempt("cannot make its control groups", [&] {
       return SandboxCgroups::create(parts_.cgroups, request_.id, spec_.limits);
     });
-    UniqueFd root = attempt("cannot make its root filesystem", [&] { return make_root(); });
+    send_start(keeper, cgroups);
+    const UniqueFd root = attempt("cannot make its root filesystem", [&] { return make_root(); });
     attempt("cannot prepare its mounts", [&] { prepare_mounts(); });
-    launch(cgroups, std::move(root));
+    send_root(keeper, root);
+    const std::optional<Frame> answer = keeper.channel().receive();
+    if (answer->type == wire::Type::Failed) throw keeper_error(*answer);
+    if (answer->type != wire::Type::Started) throw failure("the sandbox's keeper broke the protocol");
+    keeper.finish();
   }
 
  private:
-  int user_namespace() const { return user_namespace_ ? user_namespace_.get() : -1; }
+  int user_namespace() const { return user_namespace_ ? user_namespace_->fd() : -1; }
 
   UniqueFd shared(const char* name, std::uint64_t attributes) {
     UniqueFd mount = clone_mount(parts_.place.path() / name);
-    if (user_namespace_) id_map_mount(mount.get(), user_namespace_.get());
+    if (user_namespace_) id_map_mount(mount.get(), user_namespace());
     if (attributes) set_mount_attributes(mount.get(), attributes);
     return mount;
   }
 
   UniqueFd make_root() {
-    const UniqueFd base = shared("base", 0);
+    UniqueFd base = shared("base", 0);
     std::vector<int> lowers{base.get()};
     struct stat top = {};
     for (const UniqueFd& lower : request_.stack.lowers) {
       if (::fstat(lower.get(), &top) != 0) throw system_error("stat a layer");
-      if (user_namespace_) idmap_mount(lower.get(), user_namespace_.get(), "a layer");
+      if (user_namespace_) idmap_mount(lower.get(), user_namespace(), "a layer");
       lowers.push_back(lower.get());
     }
     OverlaySpec overlay;
@@ -114,8 +127,14 @@ class Starter {
       writable = make_writable(top);
       overlay.writable = writable.get();
     }
-    const OverlayIdentity identity(map_.first);
-    return make_overlay(overlay);
+    UniqueFd root = [&] {
+      const OverlayIdentity identity(map_.first);
+      return make_overlay(overlay);
+    }();
+    put_away(std::move(base));
+    if (writable) put_away(std::move(writable));
+    for (UniqueFd& lower : request_.stack.lowers) put_away(std::move(lower));
+    return root;
   }
 
   // The merged root shows the attributes of the writable one, so they are those of the topmost layer.
@@ -124,12 +143,17 @@ class Starter {
     if (::fchownat(mount.get(), "upper", top.st_uid, top.st_gid, AT_SYMLINK_NOFOLLOW) != 0 ||
         ::fchmodat(mount.get(), "upper", top.st_mode & 07777, 0) != 0)
       throw system_error("set the owner and mode of the writable layer");
-    if (user_namespace_) idmap_mount(mount.get(), user_namespace_.get(), "the writable layer");
+    if (user_namespace_) idmap_mount(mount.get(), user_namespace(), "the writable layer");
     return mount;
   }
 
   void add_mount(UniqueFd mount, wire::MountKind kind, std::string target) {
     mounts_.push_back({std::move(mount), kind, std::move(target)});
+  }
+
+  // The root has copies of its own. Ending one here would take as long as all of them together in the sandbox.
+  void put_away(UniqueFd mount) {
+    if (mounts_.size() < kSpentMounts) add_mount(std::move(mount), wire::MountKind::Spent, "");
   }
 
   void add_host_tree(const char* source, const char* target) {
@@ -148,7 +172,7 @@ class Starter {
       if (::fchmod(file.get(), 0644) != 0) throw system_error("set the mode of " + quote(path.native()));
     }
     UniqueFd mount = clone_mount(path);
-    if (user_namespace_) id_map_mount(mount.get(), user_namespace_.get());
+    if (user_namespace_) id_map_mount(mount.get(), user_namespace());
     set_mount_attributes(mount.get(), MountFlags::kNoDev | kQuiet);
     add_mount(std::move(mount), wire::MountKind::File, "/etc/" + std::string(name));
   }
@@ -197,7 +221,7 @@ class Starter {
     return env;
   }
 
-  void launch(const SandboxCgroups& cgroups, UniqueFd root) {
+  void send_start(KeeperLaunch& keeper, const SandboxCgroups& cgroups) {
     DescriptorList descriptors;
     FrameText text;
     const auto milliseconds = [](const auto& duration) {
@@ -216,12 +240,9 @@ class Starter {
 
     text.u32(descriptors.keep(open_file(directory_, O_RDONLY | O_DIRECTORY)));
     text.u32(descriptors.add(parts_.place.keeper_namespace()));
-    text.u32(user_namespace_ ? descriptors.add(user_namespace_.get()) : kNone);
-    text.u32(descriptors.keep(std::move(root))).u32(descriptors.add(parts_.program));
+    text.u32(user_namespace_ ? descriptors.add(user_namespace()) : kNone);
+    text.u32(descriptors.add(parts_.program));
     add_cgroups(cgroups, descriptors, text);
-    text.u32(static_cast<std::uint32_t>(mounts_.size()));
-    for (PreparedMount& mount : mounts_)
-      text.u32(descriptors.keep(std::move(mount.mount))).u32(static_cast<std::uint32_t>(mount.kind)).str(mount.target);
     text.strs(masked_paths()).strs({std::begin(kReadOnlyPaths), std::end(kReadOnlyPaths)});
     text.u32(std::size(kResourceLimits));
     for (const ResourceLimit& limit : kResourceLimits)
@@ -234,16 +255,34 @@ class Starter {
                      "PATH=/usr/sbin:/usr/bin:/sbin:/bin"};
     }
     text.strs(remover).strs(remover_env);
+    send(keeper, wire::Type::Start, text.text(), descriptors.all());
+  }
 
-    Channel channel = [&] {
-      // Outside every sandbox, and not where dsec was called, which may end with its caller.
-      const UniqueFd keepers = parts_.cgroups.keepers_group();
-      return launch_keeper(parts_.program, directory_, keepers.get());
-    }();
-    channel.send(wire::Type::Start, text.text(), descriptors.all());
-    const std::optional<Frame> answer = channel.receive();
-    if (answer->type == wire::Type::Failed) throw keeper_error(*answer);
-    if (answer->type != wire::Type::Started) throw failure("the sandbox's keeper broke the protocol");
+  void send_root(KeeperLaunch& keeper, const UniqueFd& root) {
+    DescriptorList descriptors;
+    FrameText text;
+    text.u32(descriptors.add(root.get())).u32(static_cast<std::uint32_t>(mounts_.size()));
+    for (const PreparedMount& mount : mounts_)
+      text.u32(descriptors.add(mount.mount.get())).u32(static_cast<std::uint32_t>(mount.kind)).str(mount.target);
+    send(keeper, wire::Type::Root, text.text(), descriptors.all());
+  }
+
+  // A keeper that could not begin, or has given up already, says why.
+  static void send(KeeperLaunch& keeper, wire::Type type, std::string_view text, std::span<const int> descriptors) {
+    try {
+      keeper.channel().send(type, text, descriptors);
+    } catch (const Error&) {
+      const std::exception_ptr failed = std::current_exception();
+      keeper.await_execution();
+      std::optional<Frame> answer;
+      try {
+        answer = keeper.channel().receive();
+      } catch (const Error&) {
+        // It could not say anything.
+      }
+      if (answer && answer->type == wire::Type::Failed) throw keeper_error(*answer);
+      std::rethrow_exception(failed);
+    }
   }
 
   void add_cgroups(const SandboxCgroups& cgroups, DescriptorList& descriptors, FrameText& text) {
@@ -274,7 +313,7 @@ class Starter {
   const SandboxSpec& spec_;
   const fs::path& directory_;
   IdMap map_;
-  UniqueFd user_namespace_;
+  std::optional<NewUserNamespace> user_namespace_;
   std::vector<PreparedMount> mounts_;
 };
 

@@ -47,7 +47,7 @@ struct Descriptors {
 
 }  // namespace
 
-bool Config::read(wire::Reader& reader, const int* fds, unsigned descriptor_count) {
+bool Config::read_start(wire::Reader& reader, const int* fds, unsigned descriptor_count) {
   Descriptors from{fds, descriptor_count};
   if (reader.u32() != wire::kVersion) return false;
   flags = reader.u32();
@@ -74,7 +74,6 @@ bool Config::read(wire::Reader& reader, const int* fds, unsigned descriptor_coun
   directory_fd = from.need(reader.u32());
   namespace_fd = from.need(reader.u32());
   user_namespace_fd = from.take(reader.u32());
-  root_fd = from.need(reader.u32());
   program_fd = from.need(reader.u32());
   cgroup_fd = from.need(reader.u32());
   cgroup_parent_fd = from.need(reader.u32());
@@ -86,15 +85,8 @@ bool Config::read(wire::Reader& reader, const int* fds, unsigned descriptor_coun
   if (limit_count > kMaxLimitCgroups) return false;
   for (uint32_t i = 0; i < limit_count; ++i) {
     limits[i].parent = from.need(reader.u32());
-    limits[i].procs = from.need(reader.u32());
+    limits[i].tasks = from.need(reader.u32());
     limits[i].name = reader.str();
-  }
-  mount_count = reader.u32();
-  if (mount_count > kMaxMounts) return false;
-  for (uint32_t i = 0; i < mount_count; ++i) {
-    mounts[i].fd = from.need(reader.u32());
-    mounts[i].kind = static_cast<wire::MountKind>(reader.u32());
-    mounts[i].target = reader.str();
   }
   if (!masked.read(reader) || !read_only.read(reader)) return false;
   resource_count = reader.u32();
@@ -108,6 +100,19 @@ bool Config::read(wire::Reader& reader, const int* fds, unsigned descriptor_coun
   if (!remover.read(reader) || !remover_env.read(reader)) return false;
   return reader.ok() && from.valid && reader.left() == 0 &&
          (user_namespace_fd >= 0) == ((flags & wire::kStartUserNamespace) != 0);
+}
+
+bool Config::read_root(wire::Reader& reader, const int* fds, unsigned descriptor_count) {
+  Descriptors from{fds, descriptor_count};
+  root_fd = from.need(reader.u32());
+  mount_count = reader.u32();
+  if (mount_count > kMaxMounts) return false;
+  for (uint32_t i = 0; i < mount_count; ++i) {
+    mounts[i].fd = from.need(reader.u32());
+    mounts[i].kind = static_cast<wire::MountKind>(reader.u32());
+    mounts[i].target = reader.str();
+  }
+  return reader.ok() && from.valid && reader.left() == 0;
 }
 
 }  // namespace dsec::guest

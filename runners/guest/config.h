@@ -28,7 +28,7 @@ struct PreparedMount {
 
 /// A cgroup of a v1 hierarchy that carries limits.
 struct LimitCgroup {
-  int parent, procs;  ///< its parent directory; its cgroup.procs, open for writing
+  int parent, tasks;  ///< its parent directory; its file of tasks, open for writing
   Text name;
 };
 
@@ -40,7 +40,8 @@ struct ResourceLimit {
 constexpr uint32_t kNoDescriptor = 0xffffffff;
 constexpr unsigned kMaxDescriptors = 250, kMaxMounts = 200, kMaxLimitCgroups = 8, kMaxResourceLimits = 16;
 
-/// What the Start frame says, in its order. The texts point into the frame, which lives as long as the keeper.
+/// What the Start frame says, then the Root frame, in their order. The texts point into the frames, which live as long
+/// as the keeper.
 struct Config {
   uint32_t flags;
   Text directory, id, hostname, boot_id;
@@ -51,23 +52,27 @@ struct Config {
   Strings env;
   Text workdir, user;
   uint32_t first_id, id_count;  ///< host ids that 0… inside stand for
-  int directory_fd, namespace_fd, user_namespace_fd, root_fd, program_fd, cgroup_fd, cgroup_parent_fd, oom_fd;
+  int directory_fd, namespace_fd, user_namespace_fd, program_fd, cgroup_fd, cgroup_parent_fd, oom_fd;
   int trajectory_fd;  ///< directory of the log; -1: nothing is recorded
   uint32_t trajectory_checksum;
   Text cgroup_name;
-  uint32_t limit_count, mount_count;
+  uint32_t limit_count;
   LimitCgroup limits[kMaxLimitCgroups];
-  PreparedMount mounts[kMaxMounts];
   Strings masked, read_only;
   uint32_t resource_count;
   ResourceLimit resources[kMaxResourceLimits];
   Text oom_score;
   Strings remover, remover_env;  ///< the program, with its arguments, that removes the sandbox; none: the caller does
 
+  int root_fd;
+  uint32_t mount_count;
+  PreparedMount mounts[kMaxMounts];
+
   /// The host id of an id inside; ids beyond the map become the overflow id, which can own nothing here.
   uint32_t outside(uint32_t inside) const { return inside < id_count ? first_id + inside : 65534; }
   /// False when the frame does not hold what it must.
-  bool read(wire::Reader& reader, const int* descriptors, unsigned descriptor_count);
+  bool read_start(wire::Reader& reader, const int* descriptors, unsigned descriptor_count);
+  bool read_root(wire::Reader& reader, const int* descriptors, unsigned descriptor_count);
 };
 
 /// Where something failed, for the message that dsec makes of it. Shared between a child and the keeper.

@@ -99,7 +99,7 @@ int run_command(void* argument) {
   constexpr unsigned kFirstLimit = 4;
   int given[kFirstLimit + kMaxLimitCgroups + 4] = {entry.input, entry.output, entry.error, entry.init_pidfd};
   unsigned count = kFirstLimit;
-  for (uint32_t i = 0; i < config.limit_count; ++i) given[count++] = config.limits[i].procs;
+  for (uint32_t i = 0; i < config.limit_count; ++i) given[count++] = config.limits[i].tasks;
   if (entry.late_procs >= 0) given[count++] = entry.late_procs;
   const unsigned limits_end = count;
   const int beyond[] = {entry.place, entry.control, entry.terminal};

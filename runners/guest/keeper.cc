@@ -61,12 +61,12 @@ bool set_limits(Failure& failure) {
   return true;
 }
 
-bool read_environment(Failure& failure) {
+// Before dsec says for which sandbox.
+void become_keeper() {
   sys(__NR_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
   sys(__NR_prctl, PR_SET_NAME, "dsec-keeper", 0, 0, 0);
   sys(__NR_setsid);
   sys(__NR_umask, 077);
-  if (!set_limits(failure)) return false;
   const uint64_t blocked = ~uint64_t{0};
   sys(__NR_rt_sigprocmask, SIG_SETMASK, &blocked, nullptr, sizeof blocked);
   // What dsec, or whoever started it, ignores would be ignored by every command. SIGKILL and SIGSTOP refuse, rightly.
@@ -79,6 +79,11 @@ bool read_environment(Failure& failure) {
   for (int signal = 1; signal <= 64; ++signal)
     sys(__NR_rt_sigaction, signal, &by_default, nullptr, sizeof by_default.mask);
   keeper.self_pid = static_cast<int>(sys(__NR_getpid));
+}
+
+bool take_charge(Failure& failure) {
+  keeper.directory = keeper.config.directory_fd;
+  if (!set_limits(failure)) return false;
   // Everything that dsec must know of us it finds by this lock: whether we live, and our pid (F_GETLK).
   struct {
     short type, whence;
@@ -111,20 +116,36 @@ bool open_channels(Failure& failure) {
   if (signals < 0) return failure.set("make a signalfd", "", signals), false;
   keeper.signals = {SourceKind::Signals, static_cast<int>(signals), 0, nullptr};
   watch(keeper.signals, EPOLLIN);
-  long spool = sys(__NR_mkdirat, keeper.directory, "spool", 0700);
-  if (spool >= 0 || spool == -EEXIST) spool = open_at(keeper.directory, "spool", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (spool < 0) return failure.set("make", "spool", spool), false;
-  keeper.spool_directory = static_cast<int>(spool);
+  keeper.spool_directory = {keeper.directory, -1};
   return true;
+}
+
+// Next to PID 1 on its way: what we need ourselves, and the root from dsec.
+bool prepare_beside_init(Failure& failure) {
+  if (!open_channels(failure)) return false;
+  Buffer frame = {};
+  int fds[kMaxDescriptors];
+  unsigned count = 0;
+  bool ok = receive_frame(kStartFd, wire::Type::Root, frame, fds, count);
+  if (ok) {
+    wire::Reader reader(frame.data + sizeof(wire::FrameHeader), frame.size - sizeof(wire::FrameHeader));
+    ok = keeper.config.read_root(reader, fds, count);
+  }
+  if (!ok) failure.set("read the request of dsec", "", -EPROTO);
+  return ok;
 }
 
 bool start_sandbox(Failure& failure) {
   int alive[2];
   const long piped = sys(__NR_pipe2, alive, O_CLOEXEC);
   if (piped < 0) return failure.set("make a pipe", "", piped), false;
-  keeper.init_pid = start_init(keeper.config, alive[0], failure);
+  const long self = sys(__NR_pidfd_open, keeper.self_pid, 0);
+  if (self < 0) return failure.set("open a pidfd of", "the keeper", self), false;
+  if (!begin_init(keeper.config, alive[0], static_cast<int>(self), failure)) return false;
+  keeper.init_pid = finish_init(prepare_beside_init(failure), failure);
   if (keeper.init_pid < 0) return false;
   close_fd(alive[0]);
+  close_fd(static_cast<int>(self));
   // alive[1] stays open for as long as we live.
   const long pidfd = sys(__NR_pidfd_open, keeper.init_pid, 0);
   if (pidfd < 0) return failure.set("open a pidfd of", "PID 1", pidfd), false;
@@ -302,16 +323,16 @@ int run_keeper() {
   int fds[kMaxDescriptors];
   unsigned count = 0;
   sys(__NR_close_range, kStartFd + 1, ~0u, 0);
-  if (!receive_start(kStartFd, frame, fds, count)) return 1;
+  become_keeper();
+  if (!receive_frame(kStartFd, wire::Type::Start, frame, fds, count)) return 1;
   sys(__NR_fcntl, kStartFd, F_SETFD, 1 /* FD_CLOEXEC */);
   wire::Reader reader(frame.data + sizeof(wire::FrameHeader), frame.size - sizeof(wire::FrameHeader));
   Failure failure = {};
   keeper.commands_log = keeper.listener.fd = -1;
   keeper.state = "running";
-  bool ok = keeper.config.read(reader, fds, count);
+  bool ok = keeper.config.read_start(reader, fds, count);
   if (!ok) failure.set("read the request of dsec", "", -EPROTO);
-  keeper.directory = keeper.config.directory_fd;
-  ok = ok && read_environment(failure) && open_channels(failure) && open_trajectory(failure) && start_sandbox(failure);
+  ok = ok && take_charge(failure) && open_trajectory(failure) && start_sandbox(failure);
   Client* const creator = keeper.epoll > 0 ? add_client(kStartFd) : nullptr;
   if (!ok) {
     if (!creator) {

@@ -96,8 +96,9 @@ struct Lingering {
 
 struct Keeper {
   Config config;
-  int epoll, directory, spool_directory, commands_log, origin_namespace, init_pid, init_pidfd, self_pid;
+  int epoll, directory, commands_log, origin_namespace, init_pid, init_pidfd, self_pid;
   uint64_t start_ticks;
+  SpoolDirectory spool_directory;
   Source listener, signals;
   Command* commands;
   Client* clients;

@@ -3,6 +3,7 @@
 #include <asm/signal.h>
 #include <linux/capability.h>
 #include <linux/mount.h>
+#include <linux/poll.h>
 #include <linux/prctl.h>
 #include <linux/seccomp.h>
 #include <linux/sockios.h>
@@ -18,14 +19,17 @@ namespace {
 constexpr int kAtEmptyPath = 0x1000;
 constexpr unsigned kLastCapability = 63;
 
+// PID 1 on its way and its keeper share all memory and, until PID 1 has its root, their descriptors.
 struct Setup {
   const Config* config;
-  int alive;
-  int init_pid;
+  int alive, keeper;  ///< a pipe's reading end; a pidfd
+  int outer_pid, init_pid;
+  uint32_t root;  ///< a futex: Root
   Failure failure;
   alignas(16) char outer_stack[4096];
   alignas(16) char inner_stack[16384];
 };
+enum Root : uint32_t { kAwaited, kGiven, kNeverComes };
 Setup setup;
 
 int fail(const char* step, const char* object, long result) { return setup.failure.set(step, object, result); }
@@ -98,31 +102,44 @@ struct Option {
   const char* value;
 };
 
-// Mounts a new filesystem at a directory of the root that must not be a symlink.
-int mount_new(int root, const char* type, const char* target, unsigned attributes, const Option* options) {
-  const long place = open_in_root(root, target, O_PATH | O_DIRECTORY | O_NOFOLLOW);
-  if (place < 0) return fail("open the mount point", target, place);
-  const long context = sys(__NR_fsopen, type, FSOPEN_CLOEXEC);
-  if (context < 0) return fail("fsopen", type, context);
-  for (; options && options->key; ++options) {
-    const long set = sys(__NR_fsconfig, context, FSCONFIG_SET_STRING, options->key, options->value, 0);
-    if (set < 0) return fail("set an option of", type, set);
+// A filesystem of the sandbox's own.
+struct NewMount {
+  const char* type;
+  const char* target;  ///< a directory of the root that must not be a symlink
+  unsigned attributes;
+  const Option* options;
+  int fd;
+};
+
+int make_mount(NewMount& wanted) {
+  const long context = sys(__NR_fsopen, wanted.type, FSOPEN_CLOEXEC);
+  if (context < 0) return fail("fsopen", wanted.type, context);
+  for (const Option* option = wanted.options; option && option->key; ++option) {
+    const long set = sys(__NR_fsconfig, context, FSCONFIG_SET_STRING, option->key, option->value, 0);
+    if (set < 0) return fail("set an option of", wanted.type, set);
   }
-  long done = sys(__NR_fsconfig, context, FSCONFIG_CMD_CREATE, nullptr, nullptr, 0);
-  if (done < 0) return fail("create", type, done);
-  const long mount = sys(__NR_fsmount, context, FSMOUNT_CLOEXEC, attributes);
-  if (mount < 0) return fail("fsmount", type, mount);
-  done = attach(static_cast<int>(mount), static_cast<int>(place));
-  if (done < 0) return fail("attach", type, done);
+  const long done = sys(__NR_fsconfig, context, FSCONFIG_CMD_CREATE, nullptr, nullptr, 0);
+  if (done < 0) return fail("create", wanted.type, done);
+  const long mount = sys(__NR_fsmount, context, FSMOUNT_CLOEXEC, wanted.attributes);
+  if (mount < 0) return fail("fsmount", wanted.type, mount);
   close_fd(static_cast<int>(context));
-  close_fd(static_cast<int>(mount));
+  wanted.fd = static_cast<int>(mount);
+  return 0;
+}
+
+int attach_new(int root, const NewMount& made) {
+  const long place = open_in_root(root, made.target, O_PATH | O_DIRECTORY | O_NOFOLLOW);
+  if (place < 0) return fail("open the mount point", made.target, place);
+  const long done = attach(made.fd, static_cast<int>(place));
+  if (done < 0) return fail("attach", made.type, done);
+  close_fd(static_cast<int>(made.fd));
   close_fd(static_cast<int>(place));
   return 0;
 }
 
 int join_limits(const Config& config) {
   for (uint32_t i = 0; i < config.limit_count; ++i) {
-    const long joined = write_fd(config.limits[i].procs, "0", 1);
+    const long joined = write_fd(config.limits[i].tasks, "0", 1);
     if (joined < 0) return fail("join the cgroup of a limit", config.limits[i].name.data, joined);
   }
   return 0;
@@ -146,9 +163,13 @@ int bring_loopback_up() {
 int hide_paths(const Config& config) {
   for (uint32_t i = 0; i < config.masked.count; ++i) {
     const char* const path = config.masked.items[i] + 1;
-    long hidden = sys(__NR_mount, "dev/null", path, nullptr, 4096 /* MS_BIND */, nullptr);
-    if (hidden == -ENOTDIR) hidden = sys(__NR_mount, "/empty", path, nullptr, 4096, nullptr);
-    if (hidden < 0 && hidden != -ENOENT) return fail("mask", config.masked.items[i], hidden);
+    // Not by trying: to give up a copy that does not fit, the kernel waits until nobody can look at it any more.
+    struct statx facts = {};
+    long hidden = sys(__NR_statx, -100, path, 0, STATX_TYPE, &facts);
+    if (hidden == -ENOENT) continue;
+    const char* const cover = (facts.stx_mode & S_IFMT) == S_IFDIR ? "/empty" : "dev/null";
+    if (hidden >= 0) hidden = sys(__NR_mount, cover, path, nullptr, 4096 /* MS_BIND */, nullptr);
+    if (hidden < 0) return fail("mask", config.masked.items[i], hidden);
   }
   for (uint32_t i = 0; i < config.read_only.count; ++i) {
     const char* const path = config.read_only.items[i] + 1;
@@ -161,15 +182,42 @@ int hide_paths(const Config& config) {
   return 0;
 }
 
-int build_root(const Config& config) {
+constexpr unsigned kQuiet = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+constexpr Option kPts[] = {{"ptmxmode", "0666"}, {"mode", "0620"}, {"gid", "5"}, {nullptr, nullptr}};
+constexpr Option kShm[] = {{"mode", "1777"}, {"size", "64m"}, {nullptr, nullptr}};
+NewMount new_mounts[] = {
+    {"proc", "/proc", kQuiet, nullptr, -1},
+    {"mqueue", "/dev/mqueue", kQuiet, nullptr, -1},
+    {"devpts", "/dev/pts", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, kPts, -1},
+    {"tmpfs", "/dev/shm", kQuiet, kShm, -1},
+};
+
+// On top of what is attached there already.
+long attach_in_place_of_root(int mount) {
   const long place = open_at(-100, "/root", O_PATH | O_DIRECTORY | O_CLOEXEC);
-  if (place < 0) return fail("open the place of the root", "/root", place);
-  long done = attach(config.root_fd, static_cast<int>(place));
+  if (place < 0) return place;
+  const long done = attach(mount, static_cast<int>(place));
+  close_fd(static_cast<int>(place));
+  return done;
+}
+
+// What the root was stacked from goes below it, and so with the old root: each mount that ends alone makes its last
+// user wait until nobody can look at it any more. Where it cannot be attached (its overlay was made by names) it ends
+// so.
+void put_away_spent_mounts(const Config& config) {
+  for (uint32_t i = 0; i < config.mount_count; ++i)
+    if (config.mounts[i].kind == wire::MountKind::Spent) attach_in_place_of_root(config.mounts[i].fd);
+}
+
+int build_root(const Config& config) {
+  put_away_spent_mounts(config);
+  long done = attach_in_place_of_root(config.root_fd);
   if (done < 0) return fail("attach the root", "/root", done);
   // The descriptor names the mount wherever it is attached.
   const int root = config.root_fd;
   for (uint32_t i = 0; i < config.mount_count; ++i) {
     const PreparedMount& mount = config.mounts[i];
+    if (mount.kind == wire::MountKind::Spent) continue;
     const long target = open_target(root, mount.target.data, mount.kind);
     if (target == -ENOENT && mount.kind == wire::MountKind::Optional) continue;
     if (target < 0) return fail("open the mount point", mount.target.data, target);
@@ -177,14 +225,8 @@ int build_root(const Config& config) {
     close_fd(static_cast<int>(target));
     if (done < 0) return fail("attach", mount.target.data, done);
   }
-  constexpr unsigned kQuiet = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
-  static constexpr Option kPts[] = {{"ptmxmode", "0666"}, {"mode", "0620"}, {"gid", "5"}, {nullptr, nullptr}};
-  static constexpr Option kShm[] = {{"mode", "1777"}, {"size", "64m"}, {nullptr, nullptr}};
-  if (mount_new(root, "proc", "/proc", kQuiet, nullptr) || mount_new(root, "mqueue", "/dev/mqueue", kQuiet, nullptr) ||
-      mount_new(root, "devpts", "/dev/pts", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, kPts) ||
-      mount_new(root, "tmpfs", "/dev/shm", kQuiet, kShm)) {
-    return 1;
-  }
+  for (const NewMount& made : new_mounts)
+    if (attach_new(root, made)) return 1;
   done = sys(__NR_fchdir, root);
   if (done < 0) return fail("enter", "the root", done);
   if (hide_paths(config)) return 1;
@@ -197,19 +239,45 @@ int build_root(const Config& config) {
   return done < 0 ? fail("enter", "/", done) : 0;
 }
 
+// Whether the keeper still lives, without which nobody would ever end us.
+bool follow_keeper() {
+  sys(__NR_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+  // It may have died before that.
+  pollfd ended = {setup.keeper, POLLIN, 0};
+  const struct { long seconds, nanoseconds; } at_once = {};
+  return sys(__NR_ppoll, &ended, 1, &at_once, nullptr, 8) == 0;
+}
+
+// False when there will be none. Then descriptors are our own.
+bool await_root() {
+  uint32_t root;
+  while ((root = __atomic_load_n(&setup.root, __ATOMIC_ACQUIRE)) == kAwaited)
+    sys(__NR_futex, &setup.root, 128 /* FUTEX_WAIT_PRIVATE */, kAwaited, nullptr, nullptr, 0);
+  return root == kGiven;
+}
+
 // PID 1 before its exec, inside all namespaces but the old root.
 int run_init(void*) {
   const Config& config = *setup.config;
+  if (!follow_keeper()) return 1;
+  // What needs no root, while dsec prepares it.
   long done = sys(__NR_sethostname, config.hostname.data, config.hostname.size);
   if (done < 0) return fail("set the hostname", config.hostname.data, done);
   if (!(config.flags & wire::kStartHostNetwork) && bring_loopback_up()) return 1;
-  if (build_root(config)) return 1;
+  for (NewMount& wanted : new_mounts)
+    if (make_mount(wanted)) return 1;
   sys(__NR_setsid);
   sys(__NR_umask, 022);
   constexpr uint64_t kKept = uint64_t{1} << CAP_KILL;  // to pass on signals
   done = sys(__NR_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   if (done < 0) return fail("set no_new_privs", "", done);
-  if (!drop_bounding(kKept, setup.failure) || !limit_capabilities(kKept, setup.failure)) return 1;
+  if (!drop_bounding(kKept, setup.failure)) return 1;
+
+  if (!await_root()) return 1;
+  done = sys(__NR_unshare, CLONE_FILES);
+  if (done < 0) return fail("separate the descriptors of", "PID 1", done);
+  if (build_root(config)) return 1;
+  if (!limit_capabilities(kKept, setup.failure)) return 1;
   if (!install_filter(config, setup.failure)) return 1;
   done = sys(__NR_dup3, setup.alive, 3, 0);
   if (done < 0 && setup.alive != 3) return fail("pass a descriptor", "", done);
@@ -237,8 +305,8 @@ int enter_user_namespace(void*) {
     if (changed < 0) return fail("become root of the user namespace", "", changed);
   }
   clone_args args = {};
-  args.flags = CLONE_VM | CLONE_VFORK | CLONE_PARENT | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS |
-               CLONE_NEWCGROUP;
+  args.flags = CLONE_VM | CLONE_VFORK | CLONE_PARENT | CLONE_FILES | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC |
+               CLONE_NEWUTS | CLONE_NEWCGROUP;
   if (!(config.flags & wire::kStartHostNetwork)) args.flags |= CLONE_NEWNET;
   const long pid = clone_on_stack(args, setup.inner_stack, sizeof setup.inner_stack, run_init, nullptr);
   if (pid < 0) return fail("clone PID 1 into its namespaces", "", pid);
@@ -278,25 +346,35 @@ bool install_filter(const Config& config, Failure& failure) {
   return true;
 }
 
-int start_init(const Config& config, int alive, Failure& failure) {
+bool begin_init(const Config& config, int alive, int keeper, Failure& failure) {
   setup.config = &config;
   setup.alive = alive;
+  setup.keeper = keeper;
   clone_args args = {};
-  args.flags = CLONE_VM | CLONE_VFORK | CLONE_INTO_CGROUP;
+  args.flags = CLONE_VM | CLONE_FILES | CLONE_INTO_CGROUP;
   args.cgroup = static_cast<uint64_t>(config.cgroup_fd);
   args.exit_signal = SIGCHLD;
   const long outer = clone_on_stack(args, setup.outer_stack, sizeof setup.outer_stack, enter_user_namespace, nullptr);
   if (outer < 0) {
     failure.set("clone", "", outer);
-    return -1;
+    return false;
   }
-  sys(__NR_wait4, outer, nullptr, 0, nullptr);
-  if (setup.failure.failed()) {
-    if (setup.init_pid > 0) sys(__NR_wait4, setup.init_pid, nullptr, 0, nullptr);
-    failure = setup.failure;
-    return -1;
-  }
-  return setup.init_pid;
+  setup.outer_pid = static_cast<int>(outer);
+  return true;
+}
+
+int finish_init(bool with_root, Failure& failure) {
+  __atomic_store_n(&setup.root, with_root ? kGiven : kNeverComes, __ATOMIC_RELEASE);
+  sys(__NR_futex, &setup.root, 129 /* FUTEX_WAKE_PRIVATE */, 1, nullptr, nullptr, 0);
+  // It waits for PID 1's exec.
+  sys(__NR_wait4, setup.outer_pid, nullptr, 0, nullptr);
+  // PID 1 has closed its copies; ours would keep the sandbox's filesystems from ending with it.
+  for (NewMount& made : new_mounts)
+    if (made.fd >= 0) close_fd(made.fd);
+  if (with_root && !setup.failure.failed()) return setup.init_pid;
+  if (setup.init_pid > 0) sys(__NR_wait4, setup.init_pid, nullptr, 0, nullptr);
+  if (with_root) failure = setup.failure;
+  return -1;
 }
 
 }  // namespace dsec::guest

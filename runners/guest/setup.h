@@ -4,10 +4,13 @@
 
 namespace dsec::guest {
 
-/// Makes the namespaces and PID 1 of a sandbox, and everything that it finds there: root, /dev, /proc, mounts, masks.
-/// Returns PID 1's pid, or -1 with `failure` set; then nothing of it runs. `alive` is the reading end of a pipe whose
-/// other end only the keeper has.
-int start_init(const Config& config, int alive, Failure& failure);
+/// Makes the namespaces and PID 1 of a sandbox, and everything that it finds there: /proc, /dev, mounts, masks. Two
+/// calls, since PID 1 goes on by itself up to where it needs the root: config.read_root belongs between them. PID 1
+/// shares the caller's memory and descriptors until then. `alive` is the reading end of a pipe whose other end only the
+/// keeper has, `keeper` a pidfd of the caller. False with `failure` set: there is nothing to finish.
+bool begin_init(const Config& config, int alive, int keeper, Failure& failure);
+/// Returns PID 1's pid when it runs, or -1 with `failure` set; then nothing of it is left, as when it gets no root.
+int finish_init(bool with_root, Failure& failure);
 
 /// What PID 1 and commands give up for good. Each returns false with `failure` set.
 /// Dropping from the bounding set needs CAP_SETPCAP and so comes before the rest.

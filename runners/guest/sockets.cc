@@ -55,7 +55,7 @@ bool send_with_descriptors(int fd, const wire::FrameHeader& header, const void* 
   return sys(__NR_sendmsg, fd, &message, kDontWait | kNoSignal) == static_cast<long>(sizeof header + size);
 }
 
-bool receive_start(int fd, Buffer& frame, int* fds, unsigned& count) {
+bool receive_frame(int fd, wire::Type type, Buffer& frame, int* fds, unsigned& count) {
   struct {
     Control head;
     int fds[kMaxDescriptors];
@@ -81,7 +81,7 @@ bool receive_start(int fd, Buffer& frame, int* fds, unsigned& count) {
     frame.append(chunk, static_cast<size_t>(got));
     if (wanted == sizeof header && frame.size == wanted) {
       memcpy(&header, frame.data, sizeof header);
-      if (header.type != wire::Type::Start || header.length > wire::kMaxFrame) return false;
+      if (header.type != type || header.length > wire::kMaxFrame) return false;
       wanted += header.length;
       frame.reserve(wanted);
     }

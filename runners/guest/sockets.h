@@ -13,9 +13,9 @@ long send_parts(int fd, const iovec* parts, unsigned count);
 bool send_with_descriptors(int fd, const wire::FrameHeader& header, const void* data, size_t size, const int* fds,
                            unsigned count);
 
-/// Waits for one frame and its descriptors (at most kMaxDescriptors, close-on-exec). False when the peer closes or
-/// breaks the protocol.
-bool receive_start(int fd, Buffer& frame, int* fds, unsigned& count);
+/// Waits for one frame of that type and its descriptors (at most kMaxDescriptors, close-on-exec). False when the peer
+/// closes or breaks the protocol.
+bool receive_frame(int fd, wire::Type type, Buffer& frame, int* fds, unsigned& count);
 
 /// Whether the peer is root or runs as we do (SO_PEERCRED).
 bool peer_is_allowed(int fd);

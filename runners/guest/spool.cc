@@ -8,8 +8,15 @@ namespace dsec::guest {
 
 constexpr size_t kHeader = sizeof(wire::SpoolRecord);
 
-void Spool::begin(int spool_directory, const char* exec_id, uint64_t output_limit) {
-  directory = spool_directory;
+int SpoolDirectory::open() {
+  if (fd >= 0) return fd;
+  const long made = sys(__NR_mkdirat, parent, "spool", 0700);
+  if (made < 0 && made != -EEXIST) return static_cast<int>(made);
+  return fd = static_cast<int>(open_at(parent, "spool", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
+
+void Spool::begin(SpoolDirectory& spool_directory, const char* exec_id, uint64_t output_limit) {
+  directory = &spool_directory;
   id = exec_id;
   // Below this the quarters would not hold a record.
   limit = output_limit < 4096 ? 4096 : output_limit;
@@ -21,10 +28,11 @@ int Spool::open_file(const char* suffix) {
   const size_t length = strlen(id);
   memcpy(name, id, length);
   memcpy(name + length, suffix, strlen(suffix) + 1);
+  const int place = directory->open();
+  if (place < 0) return place;
   // A half that is begun again is a new file: who still reads the old one keeps it.
-  sys(__NR_unlinkat, directory, name, 0);
-  return static_cast<int>(
-      open_at(directory, name, O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
+  sys(__NR_unlinkat, place, name, 0);
+  return static_cast<int>(open_at(place, name, O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
 }
 
 bool Spool::write_record(int fd, unsigned stream, uint64_t time_us, const char* data, size_t size) {

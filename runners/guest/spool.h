@@ -9,10 +9,19 @@ namespace dsec::guest {
 
 namespace wire = dsec::runners::wire;
 
+/// spool/ in the sandbox's directory, made when there is something to keep: most sandboxes end without.
+struct SpoolDirectory {
+  int parent;
+  int fd;  ///< -1: not opened yet
+
+  /// The descriptor, or a negative errno.
+  int open();
+};
+
 /// What is kept of a command's output: for each stream the first half of the limit, and of the rest at least the last
 /// quarter, in files that are only appended to (wire.h names them). Plain data; zero and then open() begin one.
 struct Spool {
-  int directory;
+  SpoolDirectory* directory;
   const char* id;
   uint64_t limit;  ///< bytes of each stream, records' headers included
 
@@ -29,7 +38,7 @@ struct Spool {
   uint64_t head_size;
   int error;  ///< of the first write that failed; what it concerned counts as dropped
 
-  void begin(int spool_directory, const char* exec_id, uint64_t output_limit);
+  void begin(SpoolDirectory& spool_directory, const char* exec_id, uint64_t output_limit);
   void append(unsigned stream, uint64_t time_us, const char* data, size_t size);
   uint64_t dropped(unsigned stream) const { return streams[stream].written - streams[stream].kept; }
   void close();

@@ -60,7 +60,14 @@ void write_state() {
   long done = fd < 0 ? fd : write_fd(fd, text.data, text.size);
   if (fd >= 0) close_fd(fd);
   if (done == static_cast<long>(text.size)) {
-    sys(__NR_renameat2, keeper.directory, kTemporary, keeper.directory, "state.json", 0);
+    // To replace a file, ext4 first writes the new one to the disk; to exchange two, it does not.
+    constexpr unsigned kExchange = 2;
+    done = sys(__NR_renameat2, keeper.directory, kTemporary, keeper.directory, "state.json", kExchange);
+    if (done < 0) {
+      sys(__NR_renameat2, keeper.directory, kTemporary, keeper.directory, "state.json", 0);
+    } else {
+      sys(__NR_unlinkat, keeper.directory, kTemporary, 0);
+    }
   }
   text.clear();
 }

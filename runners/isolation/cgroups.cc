@@ -409,9 +409,9 @@ std::vector<UniqueFd> SandboxCgroups::join_descriptors() const {
   std::vector<UniqueFd> result;
   for (const Group& group : groups_) {
     if (group.v2) continue;
-    UniqueFd procs(::openat(group.directory.get(), "cgroup.procs", O_WRONLY | O_CLOEXEC));
-    if (!procs) throw system_error("open cgroup.procs of the sandbox's " + group.controllers.front() + " group");
-    result.push_back(std::move(procs));
+    UniqueFd tasks(::openat(group.directory.get(), "tasks", O_WRONLY | O_CLOEXEC));
+    if (!tasks) throw system_error("open tasks of the sandbox's " + group.controllers.front() + " group");
+    result.push_back(std::move(tasks));
   }
   return result;
 }

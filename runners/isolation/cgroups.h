@@ -91,7 +91,9 @@ class SandboxCgroups {
   const Group* memory() const noexcept;
   /// The file that counts out-of-memory kills ("oom_kill N"), for reading again and again; none without memory group.
   UniqueFd oom_counter() const;
-  /// cgroup.procs of the v1 groups, opened for writing: a new process of the sandbox writes "0" to each of them.
+  /// The v1 groups' files of tasks, opened for writing: a new process of the sandbox, which has one thread, writes "0"
+  /// to each of them. (To move whole processes by cgroup.procs, the kernel stops every fork and exit of the host
+  /// first.)
   std::vector<UniqueFd> join_descriptors() const;
   /// A group below the v2 one for the processes of one command, so that they can be killed as one. `name` is a file
   /// name.

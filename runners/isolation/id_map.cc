@@ -4,7 +4,6 @@
 #include <linux/sched.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -81,43 +80,49 @@ IdMap id_map_for(std::string_view sandbox_id, const IdRange& range) {
   return {.first = range.first + static_cast<std::uint32_t>(hash % range.blocks) * kIdCount, .count = kIdCount};
 }
 
-UniqueFd make_user_namespace(const IdMap& map) {
-  constexpr std::size_t kStack = 16384;
-  void* stack = ::mmap(nullptr, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-  if (stack == MAP_FAILED) throw system_error("reserve a stack for a new user namespace");
-  pid_t self = ::getpid();
-  // No exit signal: a caller that waits for its own children never meets this one.
-  const pid_t pid = ::clone(wait_to_be_killed, static_cast<char*>(stack) + kStack, CLONE_VM | CLONE_NEWUSER, &self);
-  const int clone_error = errno;
-  struct Cleanup {
-    pid_t pid;
-    void* stack;
-    ~Cleanup() {
-      if (pid > 0) {
-        ::kill(pid, SIGKILL);
-        while (::waitpid(pid, nullptr, __WALL) < 0 && errno == EINTR) {
-        }
-      }
-      ::munmap(stack, kStack);
-    }
-  } cleanup{pid, stack};
-  if (pid < 0) {
-    Error error = system_error("make a user namespace", clone_error);
-    if (clone_error == ENOSPC || clone_error == EUSERS) {
+class NewUserNamespace::Child {
+ public:
+  Child() {
+    // No exit signal: a caller that waits for its own children never meets this one.
+    pid_ = ::clone(wait_to_be_killed, stack_ + sizeof stack_, CLONE_VM | CLONE_NEWUSER, &parent_);
+    if (pid_ >= 0) return;
+    const int number = errno;
+    Error error = system_error("make a user namespace", number);
+    if (number == ENOSPC || number == EUSERS) {
       error.hint("raise the limit: sysctl user.max_user_namespaces=100000");
-    } else if (clone_error == EPERM) {
+    } else if (number == EPERM) {
       error.hint(
           "allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, no restriction by AppArmor), or use "
           "--userns host");
     }
     throw error;
   }
-  return attempt("map ids of a new user namespace", [&] {
-    write_map(pid, "uid_map", map.line());
-    write_map(pid, "gid_map", map.line());
-    return open_file("/proc/" + std::to_string(pid) + "/ns/user", O_RDONLY);
+  Child(const Child&) = delete;
+  ~Child() {
+    end();
+    while (::waitpid(pid_, nullptr, __WALL) < 0 && errno == EINTR) {
+    }
+  }
+
+  pid_t pid() const noexcept { return pid_; }
+  void end() const noexcept { ::kill(pid_, SIGKILL); }
+
+ private:
+  pid_t parent_ = ::getpid(), pid_ = -1;
+  alignas(16) char stack_[16384];
+};
+
+NewUserNamespace::NewUserNamespace(const IdMap& map) : child_(std::make_unique<Child>()) {
+  attempt("map ids of a new user namespace", [&] {
+    write_map(child_->pid(), "uid_map", map.line());
+    write_map(child_->pid(), "gid_map", map.line());
+    fd_ = open_file("/proc/" + std::to_string(child_->pid()) + "/ns/user", O_RDONLY);
   });
+  child_->end();
 }
+
+NewUserNamespace::NewUserNamespace(NewUserNamespace&&) noexcept = default;
+NewUserNamespace::~NewUserNamespace() = default;
 
 void idmap_mount(int mount, int user_namespace, std::string_view what) {
   try {

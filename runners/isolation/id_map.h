@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "core/base/unique_fd.h"
 
@@ -47,10 +49,27 @@ IdRange host_id_range();
 /// are kept apart by namespaces either way; what they then share is the kernel's per-user quotas.
 IdMap id_map_for(std::string_view sandbox_id, const IdRange& range);
 
-/// A user namespace with this map, as a descriptor for idmap_mount() and setns(). Made by a short-lived child that
-/// shares our memory and runs a few instructions, so it is cheap in a large process. Throws Error with a hint when user
-/// namespaces are off or used up.
-UniqueFd make_user_namespace(const IdMap& map);
+/// A user namespace with this map. Made by a short-lived child that shares our memory and runs a few instructions, so
+/// it is cheap in a large process.
+class NewUserNamespace {
+ public:
+  /// Throws Error with a hint when user namespaces are off or used up.
+  explicit NewUserNamespace(const IdMap& map);
+  NewUserNamespace(NewUserNamespace&&) noexcept;
+  /// Waits for the end of the child, which is on its way since the constructor.
+  ~NewUserNamespace();
+
+  /// For idmap_mount() and setns().
+  int fd() const noexcept { return fd_.get(); }
+  UniqueFd release() noexcept { return std::move(fd_); }
+
+ private:
+  class Child;
+  std::unique_ptr<Child> child_;
+  UniqueFd fd_;
+};
+
+inline UniqueFd make_user_namespace(const IdMap& map) { return NewUserNamespace(map).release(); }
 
 /// Turns a detached mount (open_tree with OPEN_TREE_CLONE, or fsmount) that nobody has seen yet into one that shows its
 /// files with ids of the map: what is 0 on disk belongs to map.first through it. On disk ids stay those seen inside, so

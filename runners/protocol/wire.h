@@ -22,7 +22,7 @@ inline constexpr char kSocketName[] = "control.sock";
 
 enum class Type : uint16_t {
   // dsec to keeper
-  Start = 1,     ///< StartField order below, with descriptors; only as the first frame on the keeper's descriptor 3
+  Start = 1,     ///< what guest/config.h reads, with descriptors; only as the first frame on the keeper's descriptor 3
   Exec = 2,      ///< u32 ExecFlags, u16 rows, u16 columns, u64 timeout_ms, u64 output_limit, str user, str workdir,
                  ///< strs argv, strs env; 0 and empty: the sandbox's own; str op_id (empty: none), u32 origin (place in
                  ///< kOrigins), str request (JSON as it is recorded)
@@ -44,6 +44,8 @@ enum class Type : uint16_t {
                       ///< u64 output_limit, str text, str op_id, u32 origin, str request; answered as Exec is
   SessionList = 66,   ///< answered by Session for each, then Done
   SessionClose = 67,  ///< str session; answered by Done when its processes are gone
+  Root = 14,  ///< u32 root, u32 count, for each mount u32 descriptor, u32 MountKind, str target; only after Start,
+              ///< and before its answer
   // keeper to dsec
   Started = 32,      ///< u32 pid of PID 1 as the keeper sees it
   Failed = 33,       ///< u32 errno (0: none), str what was attempted
@@ -60,8 +62,8 @@ enum class Type : uint16_t {
                   ///< when that one has ended
   Begun = 43,     ///< u64 sequence; 0: nothing is recorded
   Recorded = 44,  ///< u64 sequence
-  Session = 80,      ///< str id, str name, u32 whether it has a TTY, u64 time_us when it was opened, u32 commands so
-                     ///< far, str exec_id of the one that runs or empty, strs argv of its shell
+  Session = 80,   ///< str id, str name, u32 whether it has a TTY, u64 time_us when it was opened, u32 commands so
+                  ///< far, str exec_id of the one that runs or empty, strs argv of its shell
 };
 
 struct FrameHeader {
@@ -101,6 +103,7 @@ enum class MountKind : uint32_t {
   Directory,  ///< target is made when it is missing
   File,       ///< target is made when it is missing
   Optional,   ///< left out when the target is missing
+  Spent,      ///< not for the sandbox: a mount that its root was stacked from, to be put out of the way
 };
 
 using dsec::SpoolRecord;

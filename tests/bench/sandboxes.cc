@@ -1,16 +1,17 @@
-// What sandboxes cost through the runner, in one process and with all that a sandbox has: lease, keeper, user
-// namespace, control groups and limits, masks, capabilities, filter.
-//   bench_sandboxes create TREE HOME ROUNDS    lease, start, /bin/true as the main command, end, reclaim: us per round
-//   bench_sandboxes exec TREE HOME ROUNDS      /bin/true in a live sandbox, its streams captured: us per round
-//   bench_sandboxes unrecorded TREE HOME ROUNDS    the same in a sandbox without a trajectory
-//   bench_sandboxes named TREE HOME ROUNDS     the same under an op-id each: started and done are on the disk
-//   bench_sandboxes fleet TREE HOME COUNT      one of these in each of COUNT sandboxes, one after the other, and then
-//                                              all at a time: us each, both ways; and of fdatasync(2) alone
-//   bench_sandboxes fork TREE HOME ROUNDS      what this process would pay itself: fork, /bin/true, its streams
-//   captured bench_sandboxes idle TREE HOME COUNT       COUNT sandboxes that do nothing: KiB each, per second (first
-//   and last
-//                                              tenth), and what is left afterwards
-#include <fcntl.h>
+// What sandboxes cost through the engine, in one process and with all that a sandbox has: lease, layers from the store,
+// keeper, user namespace, control groups and limits, masks, capabilities, filter. DSEC_HOME names the store, in which
+// LAYER has /bin/true.
+//   bench_sandboxes create LAYER ROUNDS   create, /bin/true as the main command, its end, remove: us per round
+//   bench_sandboxes stages LAYER ROUNDS   the same, medians of its steps: us of create, the command, remove
+//   bench_sandboxes exec LAYER ROUNDS     /bin/true in a live sandbox, its streams captured: us per round
+//   bench_sandboxes unrecorded LAYER ROUNDS   the same in a sandbox without a trajectory
+//   bench_sandboxes named LAYER ROUNDS    the same under an op-id each: both of its records are on the disk
+//   bench_sandboxes fleet LAYER COUNT     one of these in each of COUNT sandboxes, one after the other, and then all at
+//   a
+//                                         time: us each, both ways
+//   bench_sandboxes fork LAYER ROUNDS     what this process would pay itself: fork, /bin/true, its streams captured
+//   bench_sandboxes idle LAYER COUNT      COUNT sandboxes that do nothing: KiB each, and per second (first and last
+//   tenth)
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,26 +22,29 @@
 #include <fstream>
 #include <set>
 #include <string>
+#include <vector>
 
+#include "cli/wiring.h"
 #include "core/base/child_process.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
-#include "core/base/mount.h"
-#include "core/engine/home.h"
-#include "core/engine/lease.h"
+#include "core/engine/engine.h"
+#include "core/engine/layer_store.h"
 #include "core/engine/runner.h"
-#include "core/engine/sandbox_id.h"
-#include "core/engine/trajectory.h"
-#include "runners/container/container_runner.h"
 
 namespace {
 
 using namespace dsec;
-namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-double us_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+double us_between(Clock::time_point start, Clock::time_point end) {
+  return std::chrono::duration<double, std::micro>(end - start).count();
+}
+double us_since(Clock::time_point start) { return us_between(start, Clock::now()); }
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2), values.end());
+  return values[values.size() / 2];
 }
 
 std::uint64_t available_kib() {
@@ -54,123 +58,84 @@ std::uint64_t available_kib() {
 
 class Bench {
  public:
-  Bench(fs::path tree, const fs::path& home)
-      : tree_(std::move(tree)), home_(engine::Home::open(home)), runner_(runners::make_container_runner(home_)) {}
-
-  fs::path start(bool recorded = true) {
-    SandboxSpec spec;
-    spec.limits.memory = 256u << 20;
-    spec.limits.pids = 128;
+  explicit Bench(const std::string& layer) : engine_(wiring_.engine()) {
+    spec_.layers = {wiring_.layer_store().get(LayerRef::parse(layer)).digest};
+    spec_.limits.memory = 256u << 20;
+    spec_.limits.pids = 128;
     // A real-time process, which measures through the noise of a busy machine, cannot be limited.
-    if (!std::getenv("DSEC_BENCH_WITHOUT_CPU_LIMIT")) spec.limits.cpus = 2;
-    const std::string id = home_.host_id() + engine::random_id(16);
-    engine::RunnerRequest request;
-    request.id = id;
-    request.directory = home_.sandboxes() / id;
-    request.spec = spec;
-    make_directories(request.directory, 0700);
-    engine::Lease{id, engine::ProcessIdentity::self(), std::chrono::system_clock::now(), spec}.write(request.directory);
-    request.stack.lowers.push_back(clone_mount(tree_));
-    if (recorded) {
-      TrajectoryHeader header;
-      header.id = id;
-      header.spec = spec;
-      request.trajectory = home_.trajectories() / id;
-      request.trajectory_checksum = engine::TrajectoryWriter::create(request.trajectory, header);
-    }
-    fs::path directory = request.directory;
-    runner_->check(spec);
-    runner_->start(std::move(request));
-    return directory;
+    if (!std::getenv("DSEC_BENCH_WITHOUT_CPU_LIMIT")) spec_.limits.cpus = 2;
   }
-
-  std::unique_ptr<engine::ExecStream> begin_true(const fs::path& directory, bool main, const std::string& op_id = "") {
-    ExecSpec spec;
-    spec.argv = {"/bin/true"};
-    spec.main = main;
-    spec.operation.op_id = op_id;
-    return runner_->exec(directory, spec);
-  }
-
-  void run_true(const fs::path& directory, bool main, const std::string& op_id = "") {
-    end_true(*begin_true(directory, main, op_id));
-  }
-
-  static void end_true(engine::ExecStream& stream) {
-    while (const auto event = stream.next()) {
-      if (event->kind != engine::ExecEvent::Kind::Exited) continue;
-      if (event->result.cause != ExecResult::Cause::Exited || event->result.exit_code != 0)
-        throw failure("/bin/true failed: " + event->result.detail);
-      return;
-    }
-  }
-
-  void remove(const fs::path& directory) {
-    runner_->reclaim(directory);
-    remove_tree(directory);
-    remove_tree(home_.trajectories() / directory.filename());
+  ~Bench() {
+    for (const auto& [name, runner] : wiring_.runners()) runner.get().release_shared();
   }
 
   void create(int rounds) {
-    remove(start());  // what is made once for all
+    round();  // what is made once for all
     const auto begin = Clock::now();
-    for (int round = 0; round < rounds; ++round) {
-      const fs::path directory = start();
-      run_true(directory, true);
-      runner_->wait(directory, std::nullopt);
-      remove(directory);
-    }
+    for (int i = 0; i < rounds; ++i) round();
     std::printf("%.1f\n", us_since(begin) / rounds);
-    runner_->release_shared();
+  }
+
+  void stages(int rounds) {
+    round();
+    std::vector<double> create, command, remove;
+    for (int i = 0; i < rounds; ++i) {
+      const auto begin = Clock::now();
+      const std::string id = start();
+      const auto created = Clock::now();
+      run_true(id, true);
+      const auto ended = Clock::now();
+      engine_.remove(id, true);
+      create.push_back(us_between(begin, created));
+      command.push_back(us_between(created, ended));
+      remove.push_back(us_since(ended));
+    }
+    std::printf("%.0f %.0f %.0f\n", median(create), median(command), median(remove));
   }
 
   enum class Record { Nothing, Unnamed, Named };
   void exec(int rounds, Record record) {
-    const fs::path directory = start(record != Record::Nothing);
-    run_true(directory, false);
+    spec_.record = record != Record::Nothing;
+    const std::string id = start();
+    run_true(id, false);
     const auto begin = Clock::now();
-    for (int round = 0; round < rounds; ++round)
-      run_true(directory, false, record == Record::Named ? "op-" + std::to_string(round) : "");
+    for (int i = 0; i < rounds; ++i) run_true(id, false, record == Record::Named ? "op-" + std::to_string(i) : "");
     std::printf("%.1f\n", us_since(begin) / rounds);
-    remove(directory);
-    runner_->release_shared();
+    engine_.remove(id, true);
   }
 
   void fleet(int count) {
-    std::vector<fs::path> directories;
-    for (int i = 0; i < count; ++i) directories.push_back(start());
-    for (const fs::path& directory : directories) run_true(directory, false, "first");
+    std::vector<std::string> ids;
+    for (int i = 0; i < count; ++i) ids.push_back(start());
+    for (const std::string& id : ids) run_true(id, false, "first");
     auto begin = Clock::now();
-    for (const fs::path& directory : directories) run_true(directory, false, "alone");
+    for (const std::string& id : ids) run_true(id, false, "alone");
     const double alone = us_since(begin) / count;
     begin = Clock::now();
     std::vector<std::unique_ptr<engine::ExecStream>> streams;
-    for (const fs::path& directory : directories) streams.push_back(begin_true(directory, false, "together"));
+    for (const std::string& id : ids) streams.push_back(begin_true(id, false, "together"));
     for (const auto& stream : streams) end_true(*stream);
-    const double together = us_since(begin) / count;
-    std::printf("%.1f %.1f %.1f\n", alone, together, flush_time());
+    std::printf("%.1f %.1f\n", alone, us_since(begin) / count);
     streams.clear();
-    for (const fs::path& directory : directories) remove(directory);
-    runner_->release_shared();
+    for (const std::string& id : ids) engine_.remove(id, true);
   }
 
   void fork(int rounds) {
-    const fs::path directory = start();
+    const std::string id = start();
     const auto begin = Clock::now();
-    for (int round = 0; round < rounds; ++round) fork_true();
+    for (int i = 0; i < rounds; ++i) fork_true();
     std::printf("%.1f\n", us_since(begin) / rounds);
-    remove(directory);
-    runner_->release_shared();
+    engine_.remove(id, true);
   }
 
   void idle(int count) {
-    remove(start());
-    std::vector<fs::path> directories;
+    round();
+    std::vector<std::string> ids;
     std::vector<double> times;
     const std::uint64_t before = available_kib();
     for (int i = 0; i < count; ++i) {
       const auto begin = Clock::now();
-      directories.push_back(start());
+      ids.push_back(start());
       times.push_back(us_since(begin));
     }
     const std::uint64_t after = available_kib();
@@ -183,23 +148,37 @@ class Bench {
     std::printf("%.0f %.0f %.0f\n",
                 (static_cast<double>(before) - static_cast<double>(after)) / static_cast<double>(count), rate(0, tenth),
                 rate(times.size() - tenth, times.size()));
-    for (const fs::path& directory : directories) remove(directory);
-    runner_->release_shared();
+    for (const std::string& id : ids) engine_.remove(id, true);
   }
 
  private:
-  double flush_time() const {
-    constexpr int kRounds = 50;
-    const fs::path path = home_.root() / "flush";
-    const UniqueFd file = open_file(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
-    const auto begin = Clock::now();
-    for (int round = 0; round < kRounds; ++round) {
-      write_all(file.get(), std::string(300, 'x'));
-      if (::fdatasync(file.get()) != 0) throw system_error("flush");
+  std::string start() { return engine_.create(spec_).id; }
+
+  void round() {
+    const std::string id = start();
+    run_true(id, true);
+    engine_.remove(id, true);
+  }
+
+  std::unique_ptr<engine::ExecStream> begin_true(const std::string& id, bool main, const std::string& op_id) {
+    ExecSpec spec;
+    spec.argv = {"/bin/true"};
+    spec.main = main;
+    spec.operation.op_id = op_id;
+    return engine_.exec(id, spec);
+  }
+
+  void run_true(const std::string& id, bool main, const std::string& op_id = "") {
+    end_true(*begin_true(id, main, op_id));
+  }
+
+  static void end_true(engine::ExecStream& stream) {
+    while (const auto event = stream.next()) {
+      if (event->kind != engine::ExecEvent::Kind::Exited) continue;
+      if (event->result.cause != ExecResult::Cause::Exited || event->result.exit_code != 0)
+        throw failure("/bin/true failed: " + event->result.detail);
+      return;
     }
-    const double each = us_since(begin) / kRounds;
-    ::unlink(path.c_str());
-    return each;
   }
 
   static void fork_true() {
@@ -222,24 +201,25 @@ class Bench {
     if (::waitpid(child, &status, 0) != child || status != 0) throw failure("/bin/true failed");
   }
 
-  const fs::path tree_;
-  const engine::Home home_;
-  const std::unique_ptr<engine::Runner> runner_;
+  cli::Wiring wiring_;
+  engine::Engine& engine_;
+  SandboxSpec spec_;
 };
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string what = argc == 5 ? argv[1] : "";
-  static const std::set<std::string> kKnown{"create", "exec", "unrecorded", "named", "fleet", "fork", "idle"};
+  const std::string what = argc == 4 ? argv[1] : "";
+  static const std::set<std::string> kKnown{"create", "stages", "exec", "unrecorded", "named", "fleet", "fork", "idle"};
   if (!kKnown.contains(what)) {
-    std::fprintf(stderr, "usage: bench_sandboxes create|exec|unrecorded|named|fleet|fork|idle TREE HOME COUNT\n");
+    std::fprintf(stderr, "usage: bench_sandboxes create|stages|exec|unrecorded|named|fleet|fork|idle LAYER COUNT\n");
     return 2;
   }
   try {
-    Bench bench(argv[2], argv[3]);
-    const int count = std::stoi(argv[4]);
+    Bench bench(argv[2]);
+    const int count = std::stoi(argv[3]);
     if (what == "create") bench.create(count);
+    if (what == "stages") bench.stages(count);
     if (what == "exec") bench.exec(count, Bench::Record::Unnamed);
     if (what == "unrecorded") bench.exec(count, Bench::Record::Nothing);
     if (what == "named") bench.exec(count, Bench::Record::Named);

@@ -1,5 +1,6 @@
 #include "core/engine/local_engine.h"
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -132,8 +133,38 @@ TEST_CASE_METHOD(Fixture, "a name is taken once and free again after rm", "[engi
   CHECK_THROWS_AS(engine->create(spec("one")), Error);
   CHECK(engine->list({}).size() == 1);
   engine->remove("one", true);
-  CHECK(left() == 0);
+  CHECK(engine->list({.all = true}).empty());
   engine->create(spec("one"));
+  engine.reset();
+  CHECK(left() == 2);
+}
+
+TEST_CASE_METHOD(Fixture, "files of removed sandboxes are gone with the engine that removed them", "[engine]") {
+  for (int i = 0; i < 100; ++i) {
+    const SandboxInfo made = engine->create(spec());
+    make_directories(home.sandboxes() / made.id / "upper/a/b");
+    engine->remove(made.id, true);
+    CHECK_THROWS_AS(engine->inspect(made.id), Error);
+  }
+  engine.reset();
+  CHECK(left() == 0);
+}
+
+TEST_CASE_METHOD(Fixture, "the sweep finds what a dead process was about to remove", "[engine]") {
+  const SandboxInfo made = engine->create(spec("one"));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    SandboxRecords(home).take_away(made.id, "one");
+    ::_exit(0);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(status == 0);
+  CHECK(engine->list({.all = true}).empty());
+  const auto swept = sweep_sandboxes(home, runners, false);
+  REQUIRE(swept.size() == 1);
+  CHECK(swept[0].id == made.id);
+  CHECK(left() == 0);
 }
 
 TEST_CASE_METHOD(Fixture, "a session's name is no number, and its commands have no NUL", "[engine][sessions]") {
@@ -167,6 +198,7 @@ TEST_CASE_METHOD(Fixture, "a running sandbox is removed only by force", "[engine
   CHECK(engine->list({}).empty());
   CHECK(engine->list({.all = true}).size() == 1);
   engine->remove(made.id, false);
+  engine.reset();
   CHECK(left() == 0);
 }
 
