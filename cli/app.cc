@@ -85,9 +85,10 @@ int run(const std::vector<std::string>& args, Wiring& wiring) {
   };
   try {
     Command root(nullptr, "dsec", "Build, publish and run execution environments made of layers");
-    declare_commands(root);
     const bool version = args.size() == 1 && (args[0] == "--version" || args[0] == "-V");
-    return run_command(root, version ? std::vector<std::string>{"version"} : args, wiring, status_passed_on);
+    const std::vector<std::string> words = version ? std::vector<std::string>{"version"} : args;
+    declare_commands(root, words.empty() ? "" : words.front());
+    return run_command(root, words, wiring, status_passed_on);
   } catch (const Error& error) {
     return fail(error);
   } catch (const std::exception& error) {

@@ -39,6 +39,16 @@ std::vector<std::string> spellings(const std::string& names) {
   return out;
 }
 
+// Whether one of the words may be an option of these names: a long one, or a letter, also together with others ("-it").
+bool may_be_given(const std::vector<std::string>& names, const std::vector<std::string>& words) {
+  return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
+    if (word.size() < 2 || word[0] != '-') return false;
+    return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      return name.size() == 2 ? word.find(name[1], 1) != std::string::npos : word.compare(0, word.find('='), name) == 0;
+    });
+  });
+}
+
 }  // namespace
 
 Command::Command(Command* parent, std::string name, std::string summary)
@@ -216,7 +226,9 @@ void Command::demand_positionals(const CLI::App& flags) const {
   }
 }
 
-void Command::declare_to(CLI::App& flags) const {
+// CLI11 compares each new option with all that it has, which takes longer than the rest of the parsing: it is told of
+// those that the words may name.
+void Command::declare_to(CLI::App& flags, const std::vector<std::string>& args) const {
   flags.set_help_flag();
   flags.allow_extras();
   flags.prefix_command(!dashes_needed_);
@@ -224,6 +236,7 @@ void Command::declare_to(CLI::App& flags) const {
   for (std::size_t i = 0; i < arguments_.size(); ++i) {
     const Argument& argument = arguments_[i];
     const Take& take = takes_[i];
+    if (!argument.positional && !may_be_given(spellings(argument.names), args)) continue;
     if (!argument.positional && argument.value.empty()) {
       flags.add_flag_function(argument.names, [&take](std::int64_t count) { take(count > 0 ? kOn : ""); });
       continue;
@@ -245,10 +258,10 @@ void Command::declare_to(CLI::App& flags) const {
 bool Command::parse(const std::vector<std::string>& args) {
   std::vector<std::string> own = split_off_command(args);
   const auto fault = [&](const std::string& cause) { return usage_error(cause).hint(path() + " --help"); };
-  std::reverse(own.begin(), own.end());
   // Made for the one command that is run: making it for all would take longer than most commands do.
   CLI::App flags;
-  declare_to(flags);
+  declare_to(flags, own);
+  std::reverse(own.begin(), own.end());
   try {
     flags.parse(std::move(own));
   } catch (const CLI::ParseError& error) {

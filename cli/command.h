@@ -99,7 +99,7 @@ class Command {
   using Take = std::function<void(const std::string&)>;
   Command& add(Argument argument, Take take);
   std::vector<std::string> split_off_command(const std::vector<std::string>& args) const;
-  void declare_to(CLI::App& flags) const;
+  void declare_to(CLI::App& flags, const std::vector<std::string>& args) const;
   void refuse_extras(const CLI::App& flags) const;
   void demand_positionals(const CLI::App& flags) const;
   std::string usage() const;

@@ -4,45 +4,25 @@
 #include "cli/command.h"
 
 namespace dsec::cli {
+namespace {
 
-void declare_commands(Command& root) {
-  add_import(root);
-  add_build(root);
-  add_publish(root);
-  add_pull(root);
-
-  add_run(root);
-  add_create(root);
-  add_exec(root);
-  add_shell(root);
-  add_attach(root);
-  add_commands(root);
-  add_kill(root);
-  add_http(root);
-  add_forward(root);
-  add_watch(root);
-  add_ps(root);
-  add_inspect(root);
-  add_logs(root);
-  add_cp(root);
-  add_diff(root);
-  add_stats(root);
-  add_stop(root);
-  add_rm(root);
-  add_wait(root);
-
+void add_traj(Command& root) {
   Command& traj = root.group("traj", "Trajectories: what was done to sandboxes");
   add_traj_ls(traj);
   add_traj_show(traj);
   add_traj_diff(traj);
   add_traj_rm(traj);
+}
 
+void add_session(Command& root) {
   Command& session = root.group("session", "Shells of a sandbox that keep their state between commands");
   add_session_open(session);
   add_session_run(session);
   add_session_ls(session);
   add_session_close(session);
+}
 
+void add_layer(Command& root) {
   Command& layer = root.group("layer", "Layers of this host's store");
   add_layer_ls(layer);
   add_layer_inspect(layer);
@@ -54,34 +34,89 @@ void declare_commands(Command& root) {
   add_layer_diff(layer);
   add_layer_mount(layer);
   add_layer_umount(layer);
+}
 
+void add_registry(Command& root) {
   Command& registry = root.group("registry", "Registries: directories and 3FS mounts that hold layers");
   add_registry_ls(registry);
   add_registry_add(registry);
   add_registry_rm(registry);
   add_registry_tags(registry);
   add_registry_check(registry);
+}
 
+void add_env(Command& root) {
   Command& env = root.group("env", "Environments of a dsec.yaml");
   add_env_schema(env);
   add_env_lock(env);
   add_env_check(env);
   add_env_ls(env);
   add_env_inspect(env);
+}
 
+void add_fn(Command& root) {
   Command& fn = root.group("fn", "Function calls: one command in a sandbox of its own, with a verdict");
   add_fn_run(fn);
   add_fn_judge(fn);
   add_fn_bench(fn);
   add_fn_ls(fn);
   add_fn_pool(fn);
+}
 
-  add_gc(root);
-  add_doctor(root);
+void add_system(Command& root) {
   Command& system = root.group("system", "This host's dsec");
   add_system_df(system);
-  add_completion(root);
-  add_version(root);
+}
+
+struct Entry {
+  std::string_view name;
+  void (*add)(Command& root);
+};
+
+// In the order of help.
+constexpr Entry kCommands[] = {
+    {"import", add_import},
+    {"build", add_build},
+    {"publish", add_publish},
+    {"pull", add_pull},
+    {"run", add_run},
+    {"create", add_create},
+    {"exec", add_exec},
+    {"shell", add_shell},
+    {"attach", add_attach},
+    {"commands", add_commands},
+    {"kill", add_kill},
+    {"http", add_http},
+    {"forward", add_forward},
+    {"watch", add_watch},
+    {"ps", add_ps},
+    {"inspect", add_inspect},
+    {"logs", add_logs},
+    {"cp", add_cp},
+    {"diff", add_diff},
+    {"stats", add_stats},
+    {"stop", add_stop},
+    {"rm", add_rm},
+    {"wait", add_wait},
+    {"traj", add_traj},
+    {"session", add_session},
+    {"layer", add_layer},
+    {"registry", add_registry},
+    {"env", add_env},
+    {"fn", add_fn},
+    {"gc", add_gc},
+    {"doctor", add_doctor},
+    {"system", add_system},
+    {"completion", add_completion},
+    {"version", add_version},
+};
+
+}  // namespace
+
+void declare_commands(Command& root, std::string_view only) {
+  for (const Entry& entry : kCommands)
+    if (entry.name == only) return entry.add(root);
+  for (const Entry& entry : kCommands) entry.add(root);
 }
 
 }  // namespace dsec::cli

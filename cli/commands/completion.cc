@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "cli/app.h"
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/invocation.h"
@@ -15,7 +16,11 @@ void add_completion(Command& root) {
   verb.example("dsec completion bash > /etc/bash_completion.d/dsec");
   verb.example("source <(dsec completion zsh)");
   verb.example("dsec completion fish > ~/.config/fish/completions/dsec.fish");
-  verb.runs([shell, &root](Invocation& call) { call.out().raw(completion_script(*shell, root)); });
+  verb.runs([shell](Invocation& call) {
+    Command all(nullptr, "dsec", "");
+    declare_commands(all);
+    call.out().raw(completion_script(*shell, all));
+  });
 }
 
 }  // namespace dsec::cli

@@ -1,7 +1,10 @@
 #include "core/base/digest.h"
 
+// The functions of sha256 itself, which OpenSSL 3 calls deprecated: what stands above them reads configuration files
+// and looks for providers first, which takes longer than most commands do.
+#define OPENSSL_API_COMPAT 0x10100000L
 #include <fcntl.h>
-#include <openssl/evp.h>
+#include <openssl/sha.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,27 +17,22 @@
 namespace dsec {
 
 struct Sha256::State {
-  EVP_MD_CTX* context = EVP_MD_CTX_new();
-  ~State() { EVP_MD_CTX_free(context); }
+  SHA256_CTX context;
 };
 
-Sha256::Sha256() : state_(std::make_unique<State>()) {
-  if (!state_->context || EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) != 1)
-    throw Error(ErrorKind::Internal, "OpenSSL offers no sha256");
-}
+Sha256::Sha256() : state_(std::make_unique<State>()) { SHA256_Init(&state_->context); }
 Sha256::Sha256(Sha256&&) noexcept = default;
 Sha256& Sha256::operator=(Sha256&&) noexcept = default;
 Sha256::~Sha256() = default;
 
-void Sha256::update(const void* data, std::size_t size) { EVP_DigestUpdate(state_->context, data, size); }
+void Sha256::update(const void* data, std::size_t size) { SHA256_Update(&state_->context, data, size); }
 
 Digest Sha256::finish() {
   static constexpr char kHex[] = "0123456789abcdef";
-  unsigned char raw[EVP_MAX_MD_SIZE];
-  unsigned int size = 0;
-  EVP_DigestFinal_ex(state_->context, raw, &size);
+  unsigned char raw[SHA256_DIGEST_LENGTH];
+  SHA256_Final(raw, &state_->context);
   std::string hex;
-  for (unsigned int i = 0; i < size; ++i) hex += {kHex[raw[i] >> 4], kHex[raw[i] & 15]};
+  for (const unsigned char byte : raw) hex += {kHex[byte >> 4], kHex[byte & 15]};
   return Digest(std::move(hex));
 }
 

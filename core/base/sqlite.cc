@@ -80,7 +80,11 @@ Database::Database(const std::filesystem::path& file) {
   }
   try {
     sqlite3_busy_timeout(handle_, 60'000);
-    execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;");
+    execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON; PRAGMA journal_size_limit=0;");
+    // The log and its index stay, empty, when the last one closes: making and removing two files costs a short command
+    // more than all that it asks the database.
+    int keep = 1;
+    sqlite3_file_control(handle_, nullptr, SQLITE_FCNTL_PERSIST_WAL, &keep);
   } catch (...) {
     sqlite3_close(std::exchange(handle_, nullptr));
     throw;

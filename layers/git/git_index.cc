@@ -1,6 +1,8 @@
 #include "layers/git/git_index.h"
 
-#include <openssl/evp.h>
+// As in core/base/digest.cc.
+#define OPENSSL_API_COMPAT 0x10100000L
+#include <openssl/sha.h>
 
 #include <algorithm>
 
@@ -33,9 +35,11 @@ std::string git_index_bytes(std::vector<GitIndexEntry> entries, std::int64_t tim
     out += entry.path;
     out.append(8 - (out.size() - start) % 8, '\0');  // at least one, to a multiple of 8
   }
-  std::uint8_t sum[EVP_MAX_MD_SIZE];
-  if (EVP_Digest(out.data(), out.size(), sum, nullptr, EVP_sha1(), nullptr) != 1)
-    throw Error(ErrorKind::Internal, "sha1 is not available in this OpenSSL");
+  SHA_CTX context;
+  std::uint8_t sum[SHA_DIGEST_LENGTH];
+  SHA1_Init(&context);
+  SHA1_Update(&context, out.data(), out.size());
+  SHA1_Final(sum, &context);
   out.append(reinterpret_cast<const char*>(sum), ObjectId::kSize);
   return out;
 }
