@@ -25,6 +25,11 @@ void declare_commands(Command& root) {
   add_stop(root);
   add_rm(root);
   add_wait(root);
+  add_pause(root);
+  add_resume(root);
+  add_snapshot(root);
+  add_commit(root);
+  add_fork(root);
 
   Command& traj = root.group("traj", "Trajectories: what was done to sandboxes");
   add_traj_ls(traj);

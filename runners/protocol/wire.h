@@ -36,9 +36,13 @@ enum class Type : uint16_t {
   Wait = 10,     ///< answered by Ended
   SignalTo = 11,  ///< str exec_id, u32 signal number: on a connection of its own, since one whose input waits for the
                   ///< command is not read
-  Begin = 12,  ///< str op_id, str kind, u32 origin, str request: an operation that the client carries out; answered by
-               ///< Begun or Known. A connection may have several open, and those of one that ends are interrupted
-  End = 13,    ///< u64 sequence, u32 EndFlags, str members (JSON, each with its comma before); answered by Recorded
+  Begin = 12,   ///< str op_id, str kind, u32 origin, str request: an operation that the client carries out; answered by
+                ///< Begun or Known. A connection may have several open, and those of one that ends are interrupted
+  End = 13,     ///< u64 sequence, u32 EndFlags, str members (JSON, each with its comma before); answered by Recorded
+  Pause = 20,   ///< answered by Done when everything is frozen and its memory was given back, or by Failed
+  Resume = 21,  ///< answered by Done; every other request resumes, too, but for those that
+                ///< only look (List, Wait), record (Begin, End) or freeze
+  Hold = 22,    ///< answered by Done when everything is frozen; it stays so until this connection ends
   // keeper to dsec
   Started = 32,      ///< u32 pid of PID 1 as the keeper sees it
   Failed = 33,       ///< u32 errno (0: none), str what was attempted
