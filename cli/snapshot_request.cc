@@ -17,8 +17,9 @@ void declare(Command& command, SnapshotFlags& flags) {
 
 void make_snapshot(Invocation& call, const SnapshotFlags& flags, const LayerRef& ref) {
   if (!ref.name || !ref.tag) throw usage_error(quote(ref.str()) + " names no new layer").hint("write NAME:TAG");
-  const engine::Snapshot made =
-      call.wiring().engine().snapshot(flags.sandbox, {*ref.name, *ref.tag, flags.scrub, parse_labels(flags.labels)});
+  const engine::Snapshot made = call.wiring().engine().snapshot(
+      flags.sandbox,
+      {*ref.name, *ref.tag, flags.scrub, parse_labels(flags.labels), {.op_id = "", .origin = Origin::Cli}});
   for (const std::string& warning : made.warnings) call.progress().warn(warning);
   if (made.collapsed > 0)
     call.progress().warn(std::to_string(made.collapsed) + " snapshots below became part of this one");

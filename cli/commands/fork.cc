@@ -21,7 +21,8 @@ struct Options {
 void run(const Options& options, Invocation& call) {
   require_root("fork");
   const std::vector<engine::SandboxInfo> made = call.wiring().engine().fork(
-      options.sandbox, {options.count.value_or(1), options.name, parse_labels(options.labels)});
+      options.sandbox,
+      {options.count.value_or(1), options.name, parse_labels(options.labels), {.op_id = "", .origin = Origin::Cli}});
   for (const engine::SandboxInfo& info : made) {
     if (call.out().json())
       call.out().json_line(to_json(info));

@@ -15,7 +15,9 @@ void add_pause(Command& root) {
       "The next operation (exec, cp, attach, diff, stop …) resumes by itself; looking (ps, inspect, stats, logs, wait, "
       "snapshot, fork) does not. Lifetimes go on. dsec create --idle-pause does it by itself.");
   verb.runs([selection](Invocation& call) {
-    for_each_selected(call, *selection, [](engine::Engine& engine, const std::string& name) { engine.pause(name); });
+    for_each_selected(call, *selection, [](engine::Engine& engine, const std::string& name) {
+      engine.pause(name, {.op_id = "", .origin = Origin::Cli});
+    });
   });
 }
 

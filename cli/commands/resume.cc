@@ -13,7 +13,9 @@ void add_resume(Command& root) {
   declare(verb, *selection);
   verb.note("One that is not paused is no error.");
   verb.runs([selection](Invocation& call) {
-    for_each_selected(call, *selection, [](engine::Engine& engine, const std::string& name) { engine.resume(name); });
+    for_each_selected(call, *selection, [](engine::Engine& engine, const std::string& name) {
+      engine.resume(name, {.op_id = "", .origin = Origin::Cli});
+    });
   });
 }
 

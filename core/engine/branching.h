@@ -8,6 +8,7 @@
 
 #include "core/base/digest.h"
 #include "core/model/layer_ref.h"
+#include "core/model/operation_context.h"
 
 namespace dsec::engine {
 
@@ -37,6 +38,7 @@ struct SnapshotRequest {
   std::string tag;     ///< empty: none
   bool scrub = false;  ///< leave out caches, histories, keys and the like (dsec-sources(7))
   std::map<std::string, std::string> labels;
+  OperationContext operation;  ///< an op_id that is recorded already gives the layer of then
 };
 
 struct Snapshot {
@@ -51,6 +53,7 @@ struct ForkRequest {
   std::size_t count = 1;
   std::string name;  ///< of the forks, which get "-1", "-2"…; empty: that of the sandbox, if it has one
   std::map<std::string, std::string> labels;  ///< over those of the sandbox
+  OperationContext operation;                 ///< an op_id that is recorded already gives the forks of then
 };
 
 /// The label of a fork that names the sandbox it was made from.

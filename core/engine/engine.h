@@ -123,9 +123,9 @@ class Engine {
   /// Freezes everything inside and gives its memory back as far as the host can; returns when both are done. The next
   /// operation resumes it (looking at it does not: list, inspect, wait, logs, stats, snapshot, fork). Its lifetimes go
   /// on. No error when it is paused already; throws Error when it does not freeze, or an operation comes meanwhile.
-  virtual void pause(const std::string& id) = 0;
+  virtual void pause(const std::string& id, const OperationContext& context = {}) = 0;
   /// No error when it is not paused.
-  virtual void resume(const std::string& id) = 0;
+  virtual void resume(const std::string& id, const OperationContext& context = {}) = 0;
 
   /// Makes a layer of what the sandbox has changed: a snapshot, which stands on all its layers, or a workspace, which
   /// stands on its base alone. The sandbox stands still while it is read; it may also have ended.

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/version.h"
+#include "core/engine/branching_json.h"
 #include "core/engine/fork.h"
 #include "core/engine/lease.h"
 #include "core/engine/recorded_copy.h"
@@ -126,13 +127,19 @@ class EngineOfThisHost final : public LocalEngine {
     });
   }
 
-  void pause(const std::string& id) override {
-    attempt("cannot pause sandbox " + id,
-            [&] { with(id, [](Runner& runner, const fs::path& directory) { runner.pause(directory); }); });
+  void pause(const std::string& id, const OperationContext& context) override {
+    const SandboxInfo info = inspect(id);
+    attempt("cannot pause sandbox " + info.id, [&] {
+      record(info, {"pause", "{}", context},
+             [&](Operation::Done&) { runner_of(info.spec).pause(records_.directory(info.id)); });
+    });
   }
-  void resume(const std::string& id) override {
-    attempt("cannot resume sandbox " + id,
-            [&] { with(id, [](Runner& runner, const fs::path& directory) { runner.resume(directory); }); });
+  void resume(const std::string& id, const OperationContext& context) override {
+    const SandboxInfo info = inspect(id);
+    attempt("cannot resume sandbox " + info.id, [&] {
+      record(info, {"resume", "{}", context},
+             [&](Operation::Done&) { runner_of(info.spec).resume(records_.directory(info.id)); });
+    });
   }
 
   Snapshot snapshot(const std::string& id, const SnapshotRequest& request) override {
@@ -141,12 +148,13 @@ class EngineOfThisHost final : public LocalEngine {
       const LayerKind kind = request.name.kind;
       if (kind != LayerKind::Snapshot && kind != LayerKind::Workspace)
         throw usage_error("what a sandbox has changed can only be a snapshot or a workspace");
-      const PackRequest pack{request.name, request.tag, request.scrub, {}, request.labels};
-      const StillTree still = still_tree(info);
-      PackedLayer made = kind == LayerKind::Snapshot ? packer_.pack_snapshot(still.tree(), pack)
-                                                     : packer_.pack_workspace(still.tree(), pack);
-      return Snapshot{made.layer.digest, digests(made.stack), made.layer.manifest.total_size(), made.collapsed,
-                      std::move(made.warnings)};
+      std::optional<Snapshot> made;
+      const Operation operation = record(info, {"snapshot", canonical_json(snapshot_json(request)), request.operation},
+                                         [&](Operation::Done& done) {
+                                           made = make_snapshot(info, request);
+                                           done.result = canonical_json(snapshot_json(*made));
+                                         });
+      return made ? *std::move(made) : snapshot_from(parse_json(operation.done->result, "of the record"));
     });
   }
 
@@ -154,33 +162,15 @@ class EngineOfThisHost final : public LocalEngine {
     if (request.count == 0) throw usage_error("at least one fork must be asked for");
     const SandboxInfo parent = inspect(id);
     return attempt("cannot fork sandbox " + parent.id, [&] {
-      std::vector<Digest> layers = parent.spec.layers;
-      std::optional<PackedLayer> shared;  // its hold keeps gc away until the leases of the forks do
-      if (!parent.spec.read_only) {
-        // The same changes make the same layer, whoever they are forked from.
-        shared = packer_.pack_snapshot(still_tree(parent).tree(),
-                                       {LayerName{LayerKind::Snapshot, "fork"}, "", false, random_seed_files(), {}});
-        layers = digests(shared->stack);
-      }
       std::vector<SandboxInfo> made;
-      try {
-        const std::string base = request.name.empty() ? parent.spec.name : request.name;
-        for (std::size_t number = 1; made.size() < request.count; ++number) {
-          const std::string name = base.empty() ? "" : base + "-" + std::to_string(number);
-          if (!name.empty() && records_.has_name(name)) continue;
-          made.push_back(create(fork_spec(parent, request, layers, name)));
-        }
-      } catch (...) {
-        const std::exception_ptr failed = std::current_exception();
-        for (const SandboxInfo& each : made) {
-          try {
-            remove(each.id, true);
-          } catch (const Error&) {
-            // Somebody else may use it already; it tells of itself in ps.
-          }
-        }
-        std::rethrow_exception(failed);
-      }
+      const Operation operation =
+          record(parent, {"fork", canonical_json(fork_json(request)), request.operation}, [&](Operation::Done& done) {
+            made = make_forks(parent, request);
+            done.result = canonical_json(forks_json(made));
+          });
+      if (made.empty())
+        for (const std::string& fork : forks_from(parse_json(operation.done->result, "of the record")))
+          made.push_back(inspect(fork));
       return made;
     });
   }
@@ -351,6 +341,57 @@ class EngineOfThisHost final : public LocalEngine {
     }
     if (operation) return recorded_command(Trajectory{place, {}, {}, {}}, *operation);
     return runner_of(info->spec).exec(records_.directory(info->id), spec);
+  }
+
+  // Carries out an operation between its records, where the sandbox is recorded.
+  Operation record(const SandboxInfo& info, const OperationRequest& request,
+                   const std::function<void(Operation::Done& done)>& work) {
+    if (request.context.recorded && info.spec.record)
+      return record_operation(recording_place(info), request,
+                              [&](std::uint64_t, Operation::Done& done) { work(done); });
+    Operation operation;
+    work(operation.done.emplace());
+    return operation;
+  }
+
+  Snapshot make_snapshot(const SandboxInfo& info, const SnapshotRequest& request) {
+    const PackRequest pack{request.name, request.tag, request.scrub, {}, request.labels};
+    const StillTree still = still_tree(info);
+    PackedLayer made = request.name.kind == LayerKind::Snapshot ? packer_.pack_snapshot(still.tree(), pack)
+                                                                : packer_.pack_workspace(still.tree(), pack);
+    return Snapshot{made.layer.digest, digests(made.stack), made.layer.manifest.total_size(), made.collapsed,
+                    std::move(made.warnings)};
+  }
+
+  std::vector<SandboxInfo> make_forks(const SandboxInfo& parent, const ForkRequest& request) {
+    std::vector<Digest> layers = parent.spec.layers;
+    std::optional<PackedLayer> shared;  // its hold keeps gc away until the leases of the forks do
+    if (!parent.spec.read_only) {
+      // The same changes make the same layer, whoever they are forked from.
+      shared = packer_.pack_snapshot(still_tree(parent).tree(),
+                                     {LayerName{LayerKind::Snapshot, "fork"}, "", false, random_seed_files(), {}});
+      layers = digests(shared->stack);
+    }
+    std::vector<SandboxInfo> made;
+    try {
+      const std::string base = request.name.empty() ? parent.spec.name : request.name;
+      for (std::size_t number = 1; made.size() < request.count; ++number) {
+        const std::string name = base.empty() ? "" : base + "-" + std::to_string(number);
+        if (!name.empty() && records_.has_name(name)) continue;
+        made.push_back(create(fork_spec(parent, request, layers, name)));
+      }
+    } catch (...) {
+      const std::exception_ptr failed = std::current_exception();
+      for (const SandboxInfo& each : made) {
+        try {
+          remove(each.id, true);
+        } catch (const Error&) {
+          // Somebody else may use it already; it tells of itself in ps.
+        }
+      }
+      std::rethrow_exception(failed);
+    }
+    return made;
   }
 
   // For operations that reach its files without its keeper.

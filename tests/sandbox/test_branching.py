@@ -94,6 +94,13 @@ def layer_names(dsec) -> set[str]:
         return {f"{kind}/{name}" for kind, name in index.execute("SELECT kind, name FROM layers")}
 
 
+def collect(dsec):
+    """gc, when no trajectory names layers any more."""
+    for sandbox in os.listdir(dsec.home / "trajectories"):
+        dsec.ok("traj", "rm", sandbox)
+    dsec.ok("gc")
+
+
 def test_a_snapshot_shows_the_same_tree_to_the_nanosecond(dsec, dev):
     change(dsec, dev)
     before = walk(dsec, dev)
@@ -119,10 +126,10 @@ def test_a_snapshot_holds_only_what_changed_and_stands_on_the_layers_below(dsec,
     # gc keeps what it stands on, although nothing else names it.
     dsec.ok("rm", "-f", "dev")
     dsec.ok("layer", "rm", base)
-    dsec.ok("gc")
+    collect(dsec)
     assert dsec.ok("run", "snapshot/nasty:1", "--", "cat", "/data/keep") == "kept\n"
     dsec.ok("layer", "rm", "snapshot/nasty:1")
-    dsec.ok("gc")
+    collect(dsec)
     assert layer_names(dsec) == set()
 
 
@@ -245,7 +252,7 @@ def test_forks_have_the_files_and_settings_and_an_identity_of_their_own(dsec, ba
     assert dsec.ok("exec", "dev-4", "--", "cat", "mine") == "first\n"
     # The layer of the changes goes with the last fork.
     dsec.ok("rm", "-f", parent, *forks, *more)
-    dsec.ok("gc")
+    collect(dsec)
     assert layer_names(dsec) == {"base/box"}
 
 
@@ -313,6 +320,18 @@ def test_what_is_done_at_the_same_time_is_done_right(dsec, dev):
     forks = dsec.ok("ps", "-q", "--label", "dsec.forked-from").split()
     assert len(forks) == 3
     assert {dsec.ok("exec", fork, "--", "cat", "/data/x") for fork in forks} == {"x\n"}
+
+
+def test_pauses_snapshots_and_forks_are_recorded(dsec, dev):
+    dsec.ok("pause", "dev")
+    dsec.ok("resume", "dev")
+    made = dsec.json("snapshot", "dev", "kept:1")
+    fork = dsec.ok("fork", "dev").strip()
+    log = dsec.home / "trajectories" / dev
+    records = [json.loads(line) for line in next(log.glob("*.jsonl")).read_text().splitlines()]
+    text = json.dumps(records)
+    assert [kind for kind in ("pause", "resume", "snapshot", "fork") if f'"{kind}"' not in text] == []
+    assert made["digest"] in text and fork in text
 
 
 # ---- diff ----
