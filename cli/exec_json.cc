@@ -102,7 +102,9 @@ Json to_json(const engine::SandboxInfo& info) {
 }
 
 Json to_json(const engine::SandboxStats& stats) {
+  const auto& before = stats.memory_before_pause;
   return {{"memory_bytes", stats.memory_bytes},
+          {"memory_before_pause", before ? Json(*before) : Json(nullptr)},
           {"memory_limit", stats.memory_limit},
           {"memory_peak", stats.memory_peak ? Json(*stats.memory_peak) : Json(nullptr)},
           {"cpu_usec", stats.cpu_usec},

@@ -9,6 +9,7 @@
 #include "cli/fetch.h"
 #include "cli/invocation.h"
 #include "cli/terminal.h"
+#include "cli/wiring.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
 
@@ -39,6 +40,7 @@ void declare(Command& command, SandboxFlags& flags) {
   command.size("--output-limit", flags.output_limit, "Bytes kept of each stream of a command (default: 64MiB)");
   command.duration("--lifetime", flags.lifetime, "End so long after creation; 0: never");
   command.duration("--idle", flags.idle, "End when no command ran for so long; 0: never");
+  command.duration("--idle-pause", flags.idle_pause, "Pause when no command ran for so long; the next one resumes");
   command.choice("--network", flags.network, {"none", "host"}, "Network of the sandbox (default: none)");
   command.choice("--userns", flags.userns, {"auto", "host"},
                  "User namespace; host: root inside is root outside (default: auto)");
@@ -167,6 +169,7 @@ void put_flags(const SandboxFlags& flags, engine::SandboxRequest& request) {
   if (flags.output_limit) spec.limits.output = *flags.output_limit;
   put(spec.lifetime, flags.lifetime);
   put(spec.idle, flags.idle);
+  put(spec.idle_pause, flags.idle_pause);
   if (!flags.network.empty()) spec.network = flags.network == "host" ? NetworkMode::Host : NetworkMode::None;
   if (!flags.userns.empty()) spec.userns = flags.userns == "host" ? UserNamespace::Host : UserNamespace::Auto;
   if (flags.read_only) spec.read_only = true;
@@ -190,7 +193,7 @@ SandboxSpec compose(Invocation& call, const SandboxFlags& flags) {
     throw;
   }
   call.end_progress();
-  return engine::compose_spec(layers, request);
+  return engine::compose_spec(engine::with_lowers(call.wiring().layer_store(), std::move(layers)), request);
 }
 
 void declare_op_id(Command& command, std::string& op_id) {

@@ -26,7 +26,7 @@ struct SandboxFlags {
   std::vector<std::string> env, env_files, binds, labels;
   std::optional<double> cpus;
   std::optional<std::uint64_t> memory, pids, disk, output_limit;
-  std::optional<std::chrono::milliseconds> lifetime, idle;
+  std::optional<std::chrono::milliseconds> lifetime, idle, idle_pause;
   bool read_only = false, accept_conflicts = false;
 };
 

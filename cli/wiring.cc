@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "core/base/error.h"
+#include "layers/branch/packer.h"
 #include "layers/erofs/mkfs.h"
 #include "layers/mount/layer_mounter.h"
 #include "registry/store/local_store.h"
@@ -31,6 +32,7 @@ struct Wiring::Parts {
   std::optional<engine::Home> home;
   std::unique_ptr<registry::LocalStore> store;
   std::unique_ptr<engine::LayerMounter> mounter;
+  std::unique_ptr<engine::LayerPacker> packer;
   std::unique_ptr<engine::Runner> container;
   std::unique_ptr<engine::LocalEngine> engine;
 };
@@ -57,6 +59,11 @@ engine::LayerMounter& Wiring::mounter() {
   return *parts_->mounter;
 }
 
+engine::LayerPacker& Wiring::packer() {
+  if (!parts_->packer) parts_->packer = layers::make_layer_packer(store());
+  return *parts_->packer;
+}
+
 engine::Runners Wiring::runners() {
   // Under another name, or replaced since, it is none that a keeper could execute: then gc removes what it would have.
   std::error_code unknown;
@@ -66,7 +73,7 @@ engine::Runners Wiring::runners() {
 }
 
 engine::LocalEngine& Wiring::engine() {
-  if (!parts_->engine) parts_->engine = engine::make_local_engine(home(), store(), mounter(), runners());
+  if (!parts_->engine) parts_->engine = engine::make_local_engine(home(), store(), mounter(), packer(), runners());
   return *parts_->engine;
 }
 

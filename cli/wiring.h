@@ -30,6 +30,7 @@ class Wiring {
   /// The same behind the port, for commands that call layers/.
   engine::LayerStore& layer_store();
   engine::LayerMounter& mounter();
+  engine::LayerPacker& packer();
   engine::Runners runners();
   engine::LocalEngine& engine();
 

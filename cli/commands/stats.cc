@@ -15,12 +15,19 @@ std::string of_limit(const std::string& used, std::uint64_t limit, const std::st
   return limit == 0 ? used : used + " / " + shown;
 }
 
+// What a pause gave back can be seen only while it lasts.
+std::string memory(const engine::SandboxStats& stats) {
+  const std::string now =
+      of_limit(format_size(stats.memory_bytes), stats.memory_limit, format_size(stats.memory_limit));
+  return stats.memory_before_pause ? now + " (" + format_size(*stats.memory_before_pause) + " before the pause)" : now;
+}
+
 std::vector<std::string> cells(const engine::SandboxInfo& info, const engine::SandboxStats& stats) {
   using std::chrono::microseconds, std::chrono::milliseconds, std::chrono::duration_cast;
   return {info.id,
           info.spec.name,
           format_duration(duration_cast<milliseconds>(microseconds(stats.cpu_usec))),
-          of_limit(format_size(stats.memory_bytes), stats.memory_limit, format_size(stats.memory_limit)),
+          memory(stats),
           of_limit(std::to_string(stats.pids), stats.pids_limit, std::to_string(stats.pids_limit)),
           of_limit(format_size(stats.disk_bytes), stats.disk_limit, format_size(stats.disk_limit)),
           stats.oom_kills ? std::to_string(*stats.oom_kills) : "-"};

@@ -41,6 +41,48 @@ std::string names_of(const std::vector<StoredLayer>& layers, LayerKind kind) {
   return names;
 }
 
+bool has(const std::vector<Digest>& digests, const Digest& digest) {
+  return std::find(digests.begin(), digests.end(), digest) != digests.end();
+}
+
+/// The snapshot that stands on all others, if there is one.
+const StoredLayer* top_snapshot(const std::vector<StoredLayer>& layers) {
+  const StoredLayer* top = nullptr;
+  for (const StoredLayer& layer : layers) {
+    if (layer.manifest.name.kind != LayerKind::Snapshot) continue;
+    if (!top || has(layer.manifest.lowers, top->digest))
+      top = &layer;
+    else if (!has(top->manifest.lowers, layer.digest))
+      throw usage_error("snapshots " + top->manifest.name.str() + " and " + layer.manifest.name.str() +
+                        " do not stand on each other")
+          .hint("a sandbox is made of one snapshot and what that stands on");
+  }
+  return top;
+}
+
+/// What a snapshot stands on, itself, and toolkits over it: it says itself what lies below.
+std::vector<StoredLayer> order_snapshot(std::vector<StoredLayer> layers, const StoredLayer& top) {
+  std::vector<Digest> order = top.manifest.lowers;
+  order.push_back(top.digest);
+  std::vector<StoredLayer> ordered;
+  for (const Digest& digest : order) {
+    const auto found =
+        std::find_if(layers.begin(), layers.end(), [&](const StoredLayer& layer) { return layer.digest == digest; });
+    if (found == layers.end())
+      throw usage_error("layer " + digest.brief() + ", which " + top.manifest.name.str() + " stands on, is missing");
+    ordered.push_back(*found);
+  }
+  for (StoredLayer& layer : layers) {
+    if (has(order, layer.digest)) continue;
+    if (layer.manifest.name.kind != LayerKind::Toolkit)
+      throw usage_error("layer " + layer.manifest.name.str() + " cannot be put under " + top.manifest.name.str() +
+                        ", which stands on other layers")
+          .hint("only toolkits can be added, and lie over the snapshot");
+    ordered.push_back(std::move(layer));
+  }
+  return ordered;
+}
+
 void check_stack(const std::vector<StoredLayer>& layers) {
   const auto count = [&](LayerKind kind) {
     return std::count_if(layers.begin(), layers.end(),
@@ -112,15 +154,33 @@ SandboxRequest request_of(const EnvironmentSpec& environment, std::vector<LayerR
   spec.limits = environment.limits;
   spec.lifetime = environment.lifetime;
   spec.idle = environment.idle;
+  spec.idle_pause = environment.idle_pause;
   spec.network = environment.network.mode.value_or(NetworkMode::None);
   spec.labels = environment.labels;
   return request;
 }
 
+std::vector<StoredLayer> with_lowers(LayerStore& store, std::vector<StoredLayer> layers) {
+  const auto given = [&](const Digest& digest) {
+    return std::any_of(layers.begin(), layers.end(), [&](const StoredLayer& layer) { return layer.digest == digest; });
+  };
+  // What a snapshot stands on is a whole list, so none of these has to be looked at again.
+  for (std::size_t i = 0, count = layers.size(); i < count; ++i) {
+    const std::vector<Digest> lowers = layers[i].manifest.lowers;
+    for (const Digest& lower : lowers)
+      if (!given(lower)) layers.push_back(store.get(LayerRef::of(lower)));
+  }
+  return layers;
+}
+
 SandboxSpec compose_spec(std::vector<StoredLayer> layers, const SandboxRequest& request) {
-  std::stable_sort(layers.begin(), layers.end(), [](const StoredLayer& a, const StoredLayer& b) {
-    return a.manifest.name.kind < b.manifest.name.kind;
-  });
+  if (const StoredLayer* top = top_snapshot(layers)) {
+    layers = order_snapshot(layers, *top);
+  } else {
+    std::stable_sort(layers.begin(), layers.end(), [](const StoredLayer& a, const StoredLayer& b) {
+      return a.manifest.name.kind < b.manifest.name.kind;
+    });
+  }
   check_stack(layers);
 
   SandboxSpec spec = request.settings;

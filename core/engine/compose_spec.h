@@ -28,6 +28,9 @@ struct SandboxRequest {
 /// cannot be honoured yet.
 SandboxRequest request_of(const EnvironmentSpec& environment, std::vector<LayerRef> layers);
 
+/// The layers, with those that snapshots among them stand on. Throws Error when one is not in the store.
+std::vector<StoredLayer> with_lowers(LayerStore& store, std::vector<StoredLayer> layers);
+
 /// What a sandbox of these layers is made from. Throws Error (Usage) for a stack that is no environment (one base, at
 /// most one workspace) and for layers of different platforms.
 SandboxSpec compose_spec(std::vector<StoredLayer> layers, const SandboxRequest& request);

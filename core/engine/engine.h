@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/unique_fd.h"
+#include "core/engine/branching.h"
 #include "core/engine/file_watch.h"
 #include "core/engine/http_exchange.h"
 #include "core/engine/session.h"
@@ -44,17 +45,11 @@ struct SandboxInfo {
 struct SandboxStats {
   std::uint64_t memory_bytes = 0, memory_limit = 0;  ///< limit 0: none
   std::optional<std::uint64_t> memory_peak;          ///< the most it had at once; empty where nothing counts it
+  std::optional<std::uint64_t> memory_before_pause;  ///< of one that is paused, where a memory group counts it
   std::uint64_t cpu_usec = 0;
   std::uint64_t pids = 0, pids_limit = 0;
   std::uint64_t disk_bytes = 0, disk_limit = 0;  ///< of the writable layer
   std::optional<std::uint64_t> oom_kills;
-};
-
-/// One difference between a sandbox's writable layer and its layers, as `docker diff` prints it.
-struct Change {
-  enum class Kind { Added, Modified, Deleted };
-  Kind kind;
-  std::string path;  ///< absolute, bytes
 };
 
 /// What a running command says; see ExecStream::next.
@@ -158,9 +153,27 @@ class Engine {
   /// crash gc removes them.
   virtual void remove(const std::string& id, bool force) = 0;
 
+  /// Freezes everything inside and gives its memory back as far as the host can; returns when both are done. The next
+  /// operation resumes it (looking at it does not: list, inspect, wait, logs, stats, snapshot, fork). Its lifetimes go
+  /// on. No error when it is paused already; throws Error when it does not freeze, or an operation comes meanwhile.
+  virtual void pause(const std::string& id, const OperationContext& context = {}) = 0;
+  /// No error when it is not paused.
+  virtual void resume(const std::string& id, const OperationContext& context = {}) = 0;
+
+  /// Makes a layer of what the sandbox has changed: a snapshot, which stands on all its layers, or a workspace, which
+  /// stands on its base alone. The sandbox stands still while it is read; it may also have ended.
+  virtual Snapshot snapshot(const std::string& id, const SnapshotRequest& request) = 0;
+  /// Starts sandboxes that have the same files, from one snapshot of them, with the settings of the first, which goes
+  /// on. No processes are copied. On failure none is left.
+  virtual std::vector<SandboxInfo> fork(const std::string& id, const ForkRequest& request) = 0;
+
   virtual void logs(const std::string& id, const LogOptions& options, const LogSink& sink) = 0;
   virtual SandboxStats stats(const std::string& id) = 0;
   virtual std::vector<Change> diff(const std::string& id) = 0;
+  /// The same, with how much of each file changed; directories are left out.
+  virtual std::vector<FileChange> diff_stat(const std::string& id) = 0;
+  /// The changes themselves, to `fd`. The sandbox stands still meanwhile.
+  virtual void diff_content(const std::string& id, DiffForm form, int fd) = 0;
   /// Writes `path` (resolved inside the sandbox, never out of it) as a tar stream to `fd`; ids are those seen inside.
   /// An op_id that is recorded already gives the stream of then, where it was kept.
   virtual void copy_out(const std::string& id, const std::string& path, int fd,

@@ -10,11 +10,14 @@
 #include "core/base/error.h"
 #include "core/base/json_bytes.h"
 #include "core/base/version.h"
+#include "core/engine/branching_json.h"
+#include "core/engine/fork.h"
 #include "core/engine/lease.h"
 #include "core/engine/recorded_copy.h"
 #include "core/engine/recording.h"
 #include "core/engine/sandbox_id.h"
 #include "core/engine/tree_remover.h"
+#include "core/engine/written_tree.h"
 
 namespace dsec::engine {
 namespace fs = std::filesystem;
@@ -31,8 +34,8 @@ constexpr std::uint64_t kInlineContent = 16 << 10;
 
 class EngineOfThisHost final : public LocalEngine {
  public:
-  EngineOfThisHost(const Home& home, LayerStore& store, LayerMounter& mounter, Runners runners)
-      : home_(home), records_(home_), store_(store), mounter_(mounter), runners_(std::move(runners)) {}
+  EngineOfThisHost(const Home& home, LayerStore& store, LayerMounter& mounter, LayerPacker& packer, Runners runners)
+      : home_(home), records_(home_), store_(store), mounter_(mounter), packer_(packer), runners_(std::move(runners)) {}
 
   SandboxInfo create(const SandboxSpec& spec) override {
     Runner& runner = runner_of(spec);
@@ -223,6 +226,54 @@ class EngineOfThisHost final : public LocalEngine {
     });
   }
 
+  void pause(const std::string& id, const OperationContext& context) override {
+    const SandboxInfo info = inspect(id);
+    attempt("cannot pause sandbox " + info.id, [&] {
+      record(info, {"pause", "{}", context},
+             [&](Operation::Done&) { runner_of(info.spec).pause(records_.directory(info.id)); });
+    });
+  }
+  void resume(const std::string& id, const OperationContext& context) override {
+    const SandboxInfo info = inspect(id);
+    attempt("cannot resume sandbox " + info.id, [&] {
+      record(info, {"resume", "{}", context},
+             [&](Operation::Done&) { runner_of(info.spec).resume(records_.directory(info.id)); });
+    });
+  }
+
+  Snapshot snapshot(const std::string& id, const SnapshotRequest& request) override {
+    const SandboxInfo info = inspect(id);
+    return attempt("cannot make layer " + request.name.str() + " of sandbox " + info.id, [&] {
+      const LayerKind kind = request.name.kind;
+      if (kind != LayerKind::Snapshot && kind != LayerKind::Workspace)
+        throw usage_error("what a sandbox has changed can only be a snapshot or a workspace");
+      std::optional<Snapshot> made;
+      const Operation operation = record(info, {"snapshot", canonical_json(snapshot_json(request)), request.operation},
+                                         [&](Operation::Done& done) {
+                                           made = make_snapshot(info, request);
+                                           done.result = canonical_json(snapshot_json(*made));
+                                         });
+      return made ? *std::move(made) : snapshot_from(parse_json(operation.done->result, "of the record"));
+    });
+  }
+
+  std::vector<SandboxInfo> fork(const std::string& id, const ForkRequest& request) override {
+    if (request.count == 0) throw usage_error("at least one fork must be asked for");
+    const SandboxInfo parent = inspect(id);
+    return attempt("cannot fork sandbox " + parent.id, [&] {
+      std::vector<SandboxInfo> made;
+      const Operation operation =
+          record(parent, {"fork", canonical_json(fork_json(request)), request.operation}, [&](Operation::Done& done) {
+            made = make_forks(parent, request);
+            done.result = canonical_json(forks_json(made));
+          });
+      if (made.empty())
+        for (const std::string& fork : forks_from(parse_json(operation.done->result, "of the record")))
+          made.push_back(inspect(fork));
+      return made;
+    });
+  }
+
   void logs(const std::string& id, const LogOptions& options, const LogSink& sink) override {
     with(id, [&](Runner& runner, const fs::path& directory) { runner.logs(directory, options, sink); });
   }
@@ -230,21 +281,31 @@ class EngineOfThisHost final : public LocalEngine {
     return with(id, [&](Runner& runner, const fs::path& directory) { return runner.stats(directory); });
   }
   std::vector<Change> diff(const std::string& id) override {
-    const SandboxInfo info = inspect(id);
+    const SandboxInfo info = awake(id);
     return runner_of(info.spec).diff(records_.directory(info.id), opener(info.spec));
+  }
+  std::vector<FileChange> diff_stat(const std::string& id) override {
+    const SandboxInfo info = awake(id);
+    return attempt("cannot compare the files of sandbox " + info.id,
+                   [&] { return packer_.compare(still_tree(info).tree()); });
+  }
+  void diff_content(const std::string& id, DiffForm form, int fd) override {
+    const SandboxInfo info = awake(id);
+    attempt("cannot write what sandbox " + info.id + " has changed",
+            [&] { packer_.write(still_tree(info).tree(), form, fd); });
   }
   UniqueFd open_writable_layer(const std::string& id) override {
     return with(id, [&](Runner& runner, const fs::path& directory) { return runner.open_writable_layer(directory); });
   }
   void copy_out(const std::string& id, const std::string& path, int fd, const OperationContext& context) override {
-    const SandboxInfo info = inspect(id);
+    const SandboxInfo info = awake(id);
     Runner& runner = runner_of(info.spec);
     const auto copy = [&](int to) { runner.copy_out(records_.directory(info.id), opener(info.spec), path, to); };
     if (!context.recorded || !info.spec.record) return copy(fd);
     record_copy_out(recording_place(info), path, fd, context, copy);
   }
   void copy_in(const std::string& id, const std::string& path, int fd, const OperationContext& context) override {
-    const SandboxInfo info = inspect(id);
+    const SandboxInfo info = awake(id);
     Runner& runner = runner_of(info.spec);
     const auto copy = [&](int from) { runner.copy_in(records_.directory(info.id), opener(info.spec), path, from); };
     if (!context.recorded || !info.spec.record) return copy(fd);
@@ -425,6 +486,77 @@ class EngineOfThisHost final : public LocalEngine {
     return start(runner_of(info->spec), records_.directory(info->id));
   }
 
+  // Carries out an operation between its records, where the sandbox is recorded.
+  Operation record(const SandboxInfo& info, const OperationRequest& request,
+                   const std::function<void(Operation::Done& done)>& work) {
+    if (request.context.recorded && info.spec.record)
+      return record_operation(recording_place(info), request,
+                              [&](std::uint64_t, Operation::Done& done) { work(done); });
+    Operation operation;
+    work(operation.done.emplace());
+    return operation;
+  }
+
+  Snapshot make_snapshot(const SandboxInfo& info, const SnapshotRequest& request) {
+    const PackRequest pack{request.name, request.tag, request.scrub, {}, request.labels};
+    const StillTree still = still_tree(info);
+    PackedLayer made = request.name.kind == LayerKind::Snapshot ? packer_.pack_snapshot(still.tree(), pack)
+                                                                : packer_.pack_workspace(still.tree(), pack);
+    return Snapshot{made.layer.digest, digests(made.stack), made.layer.manifest.total_size(), made.collapsed,
+                    std::move(made.warnings)};
+  }
+
+  std::vector<SandboxInfo> make_forks(const SandboxInfo& parent, const ForkRequest& request) {
+    std::vector<Digest> layers = parent.spec.layers;
+    std::optional<PackedLayer> shared;  // its hold keeps gc away until the leases of the forks do
+    if (!parent.spec.read_only) {
+      // The same changes make the same layer, whoever they are forked from.
+      shared = packer_.pack_snapshot(still_tree(parent).tree(),
+                                     {LayerName{LayerKind::Snapshot, "fork"}, "", false, random_seed_files(), {}});
+      layers = digests(shared->stack);
+    }
+    std::vector<SandboxInfo> made;
+    try {
+      const std::string base = request.name.empty() ? parent.spec.name : request.name;
+      for (std::size_t number = 1; made.size() < request.count; ++number) {
+        const std::string name = base.empty() ? "" : base + "-" + std::to_string(number);
+        if (!name.empty() && records_.has_name(name)) continue;
+        made.push_back(create(fork_spec(parent, request, layers, name)));
+      }
+    } catch (...) {
+      const std::exception_ptr failed = std::current_exception();
+      for (const SandboxInfo& each : made) {
+        try {
+          remove(each.id, true);
+        } catch (const Error&) {
+          // Somebody else may use it already; it tells of itself in ps.
+        }
+      }
+      std::rethrow_exception(failed);
+    }
+    return made;
+  }
+
+  // For operations that reach its files without its keeper.
+  SandboxInfo awake(const std::string& id) {
+    SandboxInfo info = inspect(id);
+    if (info.state == SandboxState::Paused) runner_of(info.spec).resume(records_.directory(info.id));
+    return info;
+  }
+
+  StillTree still_tree(const SandboxInfo& info) {
+    if (info.spec.read_only) throw usage_error("it has no writable layer, and so no changes");
+    std::vector<StoredLayer> layers = stored_layers(info.spec.layers);
+    const LayerStack stack = mounter_.open(layers, info.spec.accept_conflicts);
+    return StillTree(runner_of(info.spec), records_.directory(info.id), std::move(layers), stack);
+  }
+
+  static std::vector<Digest> digests(const std::vector<StoredLayer>& layers) {
+    std::vector<Digest> result;
+    for (const StoredLayer& layer : layers) result.push_back(layer.digest);
+    return result;
+  }
+
   // Empty when the sandbox disappears while it is looked at.
   std::optional<SandboxInfo> read(const std::string& id) const {
     const fs::path directory = records_.directory(id);
@@ -465,6 +597,7 @@ class EngineOfThisHost final : public LocalEngine {
   SandboxRecords records_;
   LayerStore& store_;
   LayerMounter& mounter_;
+  LayerPacker& packer_;
   const Runners runners_;
   TreeRemover remover_;
   std::mutex known_mutex_;
@@ -476,8 +609,8 @@ class EngineOfThisHost final : public LocalEngine {
 }  // namespace
 
 std::unique_ptr<LocalEngine> make_local_engine(const Home& home, LayerStore& store, LayerMounter& mounter,
-                                               Runners runners) {
-  return std::make_unique<EngineOfThisHost>(home, store, mounter, std::move(runners));
+                                               LayerPacker& packer, Runners runners) {
+  return std::make_unique<EngineOfThisHost>(home, store, mounter, packer, std::move(runners));
 }
 
 }  // namespace dsec::engine

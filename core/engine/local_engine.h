@@ -5,6 +5,7 @@
 #include "core/engine/engine.h"
 #include "core/engine/home.h"
 #include "core/engine/layer_mounter.h"
+#include "core/engine/layer_packer.h"
 #include "core/engine/layer_store.h"
 #include "core/engine/sandbox_records.h"
 
@@ -19,6 +20,6 @@ class LocalEngine : public Engine {
 
 /// The engine of this host. The ports must outlive it.
 std::unique_ptr<LocalEngine> make_local_engine(const Home& home, LayerStore& store, LayerMounter& mounter,
-                                               Runners runners);
+                                               LayerPacker& packer, Runners runners);
 
 }  // namespace dsec::engine

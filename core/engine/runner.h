@@ -50,6 +50,12 @@ struct RunnerStatus {
   int keeper_pid = 0;
 };
 
+/// As long as it lives, nothing inside the sandbox runs that it was asked of.
+class Stillness {
+ public:
+  virtual ~Stillness() = default;
+};
+
 /// Opens what a sandbox is stacked from, for calls that look below its writable layer.
 using OpenLayers = std::function<LayerStack()>;
 
@@ -86,6 +92,12 @@ class Runner {
   /// Waits until the sandbox has ended; false when `timeout` has passed first.
   virtual bool wait(const std::filesystem::path& directory, std::optional<std::chrono::milliseconds> timeout) = 0;
   virtual void stop(const std::filesystem::path& directory, std::chrono::milliseconds grace) = 0;
+  /// See Engine::pause.
+  virtual void pause(const std::filesystem::path& directory) = 0;
+  virtual void resume(const std::filesystem::path& directory) = 0;
+  /// Returns when nothing inside runs, which is at once when it is paused or has ended; processes that enter meanwhile
+  /// wait before their first instruction. Throws Error when it does not freeze.
+  virtual std::unique_ptr<Stillness> hold_still(const std::filesystem::path& directory) = 0;
   /// Kills and removes all that is left of a sandbox outside `directory` and in it, except lease.json; idempotent; also
   /// after a crash at any moment, and after a reboot.
   virtual void reclaim(const std::filesystem::path& directory) = 0;

@@ -32,6 +32,8 @@ class SandboxRecords {
 
   /// Full id, unique prefix of at least 4 characters, or name, as the id; throws Error (Usage) with near names.
   std::string resolve(const std::string& text) const;
+  /// Whether a sandbox has this name now.
+  bool has_name(const std::string& name) const { return id_of_name(name).has_value(); }
   std::filesystem::path directory(const std::string& id) const { return home_.sandboxes() / id; }
   std::vector<std::string> ids() const;
   std::optional<Lease> lease(const std::string& id) const { return Lease::read(directory(id)); }

@@ -30,7 +30,7 @@ struct EnvironmentSpec {
   std::map<std::string, std::string> env;
   std::string backend = "container";
   Limits limits;
-  std::optional<std::chrono::milliseconds> lifetime, idle;
+  std::optional<std::chrono::milliseconds> lifetime, idle, idle_pause;
   NetworkWish network;
   std::map<std::string, std::string> labels;
   bool accept_conflicts = false;

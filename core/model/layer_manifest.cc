@@ -166,6 +166,8 @@ std::string LayerManifest::canonical() const {
   for (const LayerImage& image : images) json["images"].push_back(to_json(image));
   json["implicit_parents"] = Json::array();
   for (const std::string& path : implicit_parents) json["implicit_parents"].push_back(escape_path(path));
+  // Not in the manifests of other kinds, whose digests are older than this member.
+  for (const Digest& lower : lowers) json["lowers"].push_back(lower.str());
   return canonical_json(json);
 }
 
@@ -179,6 +181,7 @@ LayerManifest LayerManifest::parse(std::string_view text, std::string_view origi
                            {},
                            {},
                            {},
+                           {},
                            {}};
     const auto found = json.find("images");
     if (found == json.end() || !found->is_array() || found->empty()) throw usage_error("'images' is no list of images");
@@ -187,6 +190,7 @@ LayerManifest LayerManifest::parse(std::string_view text, std::string_view origi
     manifest.provenance = provenance_from_json(json.value("provenance", Json::object()));
     for (const std::string& path : strings(json, "implicit_parents"))
       manifest.implicit_parents.push_back(unescape_path(path));
+    for (const std::string& lower : strings(json, "lowers")) manifest.lowers.push_back(Digest::parse(lower));
     return manifest;
   });
 }

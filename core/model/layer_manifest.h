@@ -66,6 +66,9 @@ struct LayerManifest {
   /// Directories (relative paths, bytes) that exist only because something below them does: their attributes must not
   /// hide those of lower layers.
   std::vector<std::string> implicit_parents;
+  /// Of a snapshot: the manifest digests of what it stands on, bottom to top. It is of no use without them, so they are
+  /// kept, published and pulled with it.
+  std::vector<Digest> lowers;
 
   /// Throws Error (Usage) naming `origin` and the member that is wrong; a newer schema is refused.
   static LayerManifest parse(std::string_view json, std::string_view origin);

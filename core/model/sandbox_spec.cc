@@ -68,6 +68,8 @@ Json to_json(const SandboxSpec& spec) {
   json["limits"] = limits;
   put(json, "lifetime_ms", spec.lifetime);
   put(json, "idle_ms", spec.idle);
+  put(json, "idle_pause_ms", spec.idle_pause);
+  if (!spec.machine_id.empty()) json["machine_id"] = spec.machine_id;
   return json;
 }
 
@@ -99,6 +101,8 @@ SandboxSpec sandbox_spec_from_json(const Json& json) {
     spec.limits.disk = optional_member<std::uint64_t>(limits, "disk");
     spec.lifetime = optional_ms(json, "lifetime_ms");
     spec.idle = optional_ms(json, "idle_ms");
+    spec.idle_pause = optional_ms(json, "idle_pause_ms");
+    spec.machine_id = json.value("machine_id", "");
     return spec;
   });
 }

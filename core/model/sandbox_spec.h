@@ -50,6 +50,9 @@ struct SandboxSpec {
   UserNamespace userns = UserNamespace::Auto;
   std::optional<std::chrono::milliseconds> lifetime;  ///< from creation to the end
   std::optional<std::chrono::milliseconds> idle;      ///< end when no operation ran or was attached for so long
+  /// Pause when no operation ran or was attached for so long; the next one resumes.
+  std::optional<std::chrono::milliseconds> idle_pause;
+  std::string machine_id;  ///< what /etc/machine-id says, where the layers have that file; empty: what they say
   std::map<std::string, std::string> labels;
   bool read_only = false;  ///< no writable layer
   /// Made for one command, by a process that starts it: without either it is of no use to anybody.

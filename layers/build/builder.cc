@@ -172,7 +172,7 @@ class LayerBuild {
     const std::vector<StoredLayer> below = stack_below();
     std::vector<StoredLayer> made;
     BuildOutcome outcome{recipe_.ref(),
-                         StoredLayer{own_key, LayerManifest{recipe_.name, {}, {}, {}, {}, {}}, {}, {}, {}}};
+                         StoredLayer{own_key, LayerManifest{recipe_.name, {}, {}, {}, {}, {}, {}}, {}, {}, {}}};
     ImageConfig settings;
     StackLookup lookup(below, ports_.store);
     Digest key = below.empty() ? Digest::of("") : below.back().digest;

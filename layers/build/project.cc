@@ -181,6 +181,7 @@ class Reader {
     if (node["limits"]) spec.limits = sandbox_limits(node["limits"]);
     if (const YAML::Node lifetime = node["lifetime"]) {
       if (lifetime["idle"]) spec.idle = parse_duration(lifetime["idle"].Scalar());
+      if (lifetime["idle_pause"]) spec.idle_pause = parse_duration(lifetime["idle_pause"].Scalar());
       if (lifetime["max"]) spec.lifetime = parse_duration(lifetime["max"].Scalar());
     }
     if (const YAML::Node network = node["network"]; network && network.IsScalar()) {

@@ -108,6 +108,7 @@ Shape environment_shape() {
                                     {"output", simple(Kind::Size, "Bytes kept of each stream of a command")}})},
                  {"lifetime", object("When the sandbox ends by itself",
                                      {{"idle", simple(Kind::Duration, "After so long without a command, like 5m")},
+                                      {"idle_pause", simple(Kind::Duration, "It is paused after so long without one")},
                                       {"max", simple(Kind::Duration, "So long after its creation")}})},
                  {"network", network_shape()},
                  {"labels", map("Labels of the sandbox", text(""))},

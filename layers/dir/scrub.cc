@@ -137,15 +137,23 @@ Scrub Scrub::standard(const std::vector<std::string>& more, const std::vector<st
   return scrub;
 }
 
+Scrub Scrub::only(const std::vector<std::string>& patterns) {
+  Scrub scrub;
+  scrub.more_ = IgnoreRules::parse(lines(patterns));
+  scrub.patterns_ = "only\n" + lines(patterns);
+  return scrub;
+}
+
 Scrub::Verdict Scrub::judge(std::string_view path, bool folder) const {
-  if (!standard_ || path.empty()) return Verdict::Keep;
+  if (path.empty()) return Verdict::Keep;
+  if (!standard_) return more_.ignores(path, folder) ? Verdict::Residue : Verdict::Keep;
   if (covers(keep_, path, folder)) return Verdict::KeepAll;
   if (more_.ignores(path, folder) || compiled(false).ignores(path, folder)) return Verdict::Residue;
   return !folder && compiled(true).ignores(path, folder) ? Verdict::Residue : Verdict::Keep;
 }
 
 std::string Scrub::text() const {
-  if (!standard_) return "nothing\n";
+  if (!standard_) return patterns_.empty() ? "nothing\n" : patterns_;
   std::string text;
   for (const ResidueRule& rule : kRules) text += std::string(rule.pattern) + (rule.files_only ? " files\n" : "\n");
   return text + patterns_;

@@ -27,6 +27,9 @@ class Scrub {
   /// The list with `more` added and `keep` taken out; both as in gitignore(5).
   static Scrub standard(const std::vector<std::string>& more = {}, const std::vector<std::string>& keep = {});
 
+  /// These patterns alone.
+  static Scrub only(const std::vector<std::string>& patterns);
+
   enum class Verdict { Keep, Residue, KeepAll };
   /// Of exactly this path. Residue that is a folder takes everything below with it but what is kept by name; KeepAll:
   /// the path, or a folder above it, is to be kept with all below.

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <set>
@@ -52,13 +53,23 @@ class Publication {
   /// Holds all layers in the store and announces their blobs in the registry, before anything is looked at.
   void prepare(std::span<const LayerRef> refs) {
     std::set<Digest> blobs;
-    for (const LayerRef& ref : refs) {
-      const engine::StoredLayer layer = store_.get(ref);
+    const auto add = [&](const LayerRef& ref, const engine::StoredLayer& layer) {
       for (const auto& [digest, size] : blobs_of(layer.manifest)) {
         session_->hold(digest);
         blobs.insert(digest);
       }
       layers_.push_back({ref, layer});
+    };
+    const auto announced = [&](const Digest& digest) {
+      return std::any_of(layers_.begin(), layers_.end(),
+                         [&](const Wanted& wanted) { return wanted.layer.digest == digest; });
+    };
+    for (const LayerRef& ref : refs) {
+      const engine::StoredLayer layer = store_.get(ref);
+      // What a snapshot stands on first, so that nobody finds it without; under no tag.
+      for (const Digest& lower : layer.manifest.lowers)
+        if (!announced(lower)) add(LayerRef::of(lower), store_.get(LayerRef::of(lower)));
+      add(ref, layer);
     }
     lease_ = std::make_unique<PublisherLease>(root_, store_.home().host_id(), std::move(blobs));
   }

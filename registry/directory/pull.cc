@@ -3,7 +3,9 @@
 #include <sys/statvfs.h>
 
 #include <limits>
+#include <memory>
 #include <set>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/units.h"
@@ -110,7 +112,23 @@ PullResult pull(LocalStore& store, const LayerRef& ref, const RegistryAddress& a
     if (ref.name && manifest.name.kind != ref.name->kind)
       throw failure("the registry answers with the " + std::string(to_string(manifest.name.kind)) + " layer " +
                     quote(manifest.name.str()));
-    return Pulling(store, root, "pull " + ref.str(), progress).run(*digest, manifest, ref);
+    // What a snapshot stands on first; held until the snapshot is there, which then holds it.
+    std::vector<std::unique_ptr<Pulling>> below;
+    std::uint64_t copied = 0, present = 0, in_place = 0;
+    for (const Digest& lower : manifest.lowers) {
+      const LayerRef layer = LayerRef::of(lower);
+      const std::optional<engine::StoredLayer> stored = store.find(layer);
+      below.push_back(std::make_unique<Pulling>(store, root, "pull " + lower.brief() + " below it", progress));
+      const PullResult part = below.back()->run(lower, stored ? stored->manifest : read_manifest(root, lower), layer);
+      copied += part.bytes_copied;
+      present += part.bytes_present;
+      in_place += part.bytes_in_place;
+    }
+    PullResult result = Pulling(store, root, "pull " + ref.str(), progress).run(*digest, manifest, ref);
+    result.bytes_copied += copied;
+    result.bytes_present += present;
+    result.bytes_in_place += in_place;
+    return result;
   });
 }
 

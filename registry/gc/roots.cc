@@ -110,18 +110,25 @@ Plan make_plan(Database& index, const LeasedLayers& leases, const Ignored& ignor
     while (blobs.step()) held_blobs.insert(blobs.text(0));
   }
 
-  std::map<std::string, std::string> built_on;
-  Statement layers = index.prepare("SELECT digest, built_on FROM layers");
-  while (layers.step()) built_on.emplace(layers.text(0), layers.text(1));
+  // What each layer keeps: that its steps ran on, and what a snapshot stands on.
+  std::map<std::string, std::vector<std::string>> keeps;
+  Statement layers = index.prepare("SELECT digest, built_on, kind, manifest FROM layers");
+  while (layers.step()) {
+    std::vector<std::string>& below = keeps[layers.text(0)];
+    if (const std::string built_on = layers.text(1); !built_on.empty()) below.push_back(built_on);
+    if (layers.text(2) != to_string(LayerKind::Snapshot)) continue;
+    for (const Digest& lower : LayerManifest::parse(layers.text(3), "of layer " + layers.text(0)).lowers)
+      below.push_back(lower.hex());
+  }
   std::vector<std::string> pending(roots.begin(), roots.end());
   while (!pending.empty()) {
     const std::string layer = std::move(pending.back());
     pending.pop_back();
-    const auto found = built_on.find(layer);
-    if (found == built_on.end() || !plan.kept_layers.insert(Digest::parse(layer)).second) continue;
-    if (!found->second.empty()) pending.push_back(found->second);
+    const auto found = keeps.find(layer);
+    if (found == keeps.end() || !plan.kept_layers.insert(Digest::parse(layer)).second) continue;
+    pending.insert(pending.end(), found->second.begin(), found->second.end());
   }
-  for (const auto& [layer, below] : built_on)
+  for (const auto& [layer, below] : keeps)
     if (const Digest digest = Digest::parse(layer); !plan.kept_layers.contains(digest))
       plan.doomed_layers.push_back(digest);
 

@@ -32,14 +32,4 @@ UniqueFd compose_tree(const std::filesystem::path& sandbox, const engine::LayerS
       {.lowers = lowers, .writable = writable.get(), .attributes = MountFlags::kNoDev | MountFlags::kNoSuid});
 }
 
-UniqueFd compose_lowers(const engine::LayerStack& stack) {
-  const std::vector<int> lowers = descriptors(stack);
-  // overlayfs wants two lowers when nothing is to be written.
-  UniqueFd mount = lowers.size() == 1
-                       ? UniqueFd(::openat(lowers[0], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC))
-                       : make_overlay({.lowers = lowers, .attributes = MountFlags::kReadOnly | MountFlags::kNoDev});
-  if (!mount) throw system_error("open the lowest layer");
-  return mount;
-}
-
 }  // namespace dsec::runners

@@ -11,7 +11,4 @@ namespace dsec::runners {
 /// writable layer; only one such tree of a sandbox may be used at a time, and none while it runs. Throws Error.
 UniqueFd compose_tree(const std::filesystem::path& sandbox, const engine::LayerStack& stack);
 
-/// What lies below the writable layer, as a readable directory: all lowers in one.
-UniqueFd compose_lowers(const engine::LayerStack& stack);
-
 }  // namespace dsec::runners

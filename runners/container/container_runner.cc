@@ -16,13 +16,14 @@
 #include "core/base/files.h"
 #include "core/base/mount.h"
 #include "core/engine/spool_reader.h"
+#include "core/engine/written_tree.h"
 #include "core/model/hostname.h"
 #include "runners/container/channel.h"
-#include "runners/container/composed_tree.h"
 #include "runners/container/exec_stream.h"
 #include "runners/container/file_watch.h"
 #include "runners/container/guest_place.h"
 #include "runners/container/open_operation.h"
+#include "runners/container/pause.h"
 #include "runners/container/program.h"
 #include "runners/container/sandbox_files.h"
 #include "runners/container/sandbox_network.h"
@@ -169,6 +170,12 @@ class ContainerRunner final : public engine::Runner {
       throw failure("the sandbox did not stop").hint("dsec rm --force kills its keeper, too");
   }
 
+  void pause(const fs::path& directory) override { pause_sandbox(directory); }
+  void resume(const fs::path& directory) override { resume_sandbox(directory); }
+  std::unique_ptr<engine::Stillness> hold_still(const fs::path& directory) override {
+    return hold_sandbox_still(directory);
+  }
+
   void release(const fs::path& directory) override {
     kill_keeper(directory);
     const std::string id = directory.filename().native();
@@ -179,7 +186,7 @@ class ContainerRunner final : public engine::Runner {
   void reclaim(const fs::path& directory) override {
     release(directory);
     for (const char* name : {"upper", "work", "disk.img", "project", "files.lock", "spool", "state.json", ".tmp-state",
-                             "commands.jsonl", "control.sock", "hostname", "hosts", "resolv.conf"})
+                             "commands.jsonl", "control.sock", "hostname", "hosts", "resolv.conf", "machine-id"})
       remove_tree(directory / name);
   }
 
@@ -189,7 +196,7 @@ class ContainerRunner final : public engine::Runner {
 
   engine::SandboxStats stats(const fs::path& directory) override { return sandbox_stats(cgroups(), directory); }
   std::vector<engine::Change> diff(const fs::path& directory, const engine::OpenLayers& layers) override {
-    return diff_layer(open_upper(directory).get(), compose_lowers(layers()).get());
+    return diff_layer(open_upper(directory).get(), engine::compose_lowers(layers()).get());
   }
   UniqueFd open_writable_layer(const fs::path& directory) override { return open_upper(directory); }
   void copy_out(const fs::path& directory, const engine::OpenLayers& layers, const std::string& path, int fd) override {

@@ -2,6 +2,7 @@
 
 #include "core/base/error.h"
 #include "core/engine/lease.h"
+#include "runners/container/state_file.h"
 #include "runners/isolation/writable_layer.h"
 
 namespace dsec::runners {
@@ -11,9 +12,11 @@ engine::SandboxStats sandbox_stats(const CgroupHost& host, const std::filesystem
   if (!lease) throw failure("the sandbox is gone");
   const CgroupStats used = SandboxCgroups::open(host, lease->id).stats();
   const Limits& limits = lease->spec.limits;
+  const std::optional<SandboxRecord> record = read_record(directory);
   return {.memory_bytes = used.memory_bytes,
           .memory_limit = limits.memory.value_or(0),
           .memory_peak = used.memory_peak,
+          .memory_before_pause = record ? record->memory_before_pause : std::nullopt,
           .cpu_usec = used.cpu_usec,
           .pids = used.pids,
           .pids_limit = limits.pids.value_or(0),

@@ -143,6 +143,9 @@ class Starter {
     if (::fchownat(mount.get(), "upper", top.st_uid, top.st_gid, AT_SYMLINK_NOFOLLOW) != 0 ||
         ::fchmodat(mount.get(), "upper", top.st_mode & 07777, 0) != 0)
       throw system_error("set the owner and mode of the writable layer");
+    const timespec times[] = {{0, UTIME_OMIT}, top.st_mtim};
+    if (::utimensat(mount.get(), "upper", times, AT_SYMLINK_NOFOLLOW) != 0)
+      throw system_error("set the time of the writable layer");
     if (user_namespace_) idmap_mount(mount.get(), user_namespace(), "the writable layer");
     return mount;
   }
@@ -164,7 +167,7 @@ class Starter {
     add_mount(std::move(mount), wire::MountKind::Optional, target);
   }
 
-  void add_file(const char* name, const std::string& content) {
+  void add_file(const char* name, const std::string& content, wire::MountKind kind = wire::MountKind::File) {
     const fs::path path = directory_ / name;
     {
       const UniqueFd file = open_file(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0644);
@@ -174,7 +177,7 @@ class Starter {
     UniqueFd mount = clone_mount(path);
     if (user_namespace_) id_map_mount(mount.get(), user_namespace());
     set_mount_attributes(mount.get(), MountFlags::kNoDev | kQuiet);
-    add_mount(std::move(mount), wire::MountKind::File, "/etc/" + std::string(name));
+    add_mount(std::move(mount), kind, "/etc/" + std::string(name));
   }
 
   void prepare_mounts() {
@@ -189,6 +192,7 @@ class Starter {
     const std::string name = hostname();
     add_file("hostname", name + "\n");
     add_file("hosts", "127.0.0.1\tlocalhost " + name + "\n::1\tlocalhost ip6-localhost ip6-loopback\n");
+    if (!spec_.machine_id.empty()) add_file("machine-id", spec_.machine_id + "\n", wire::MountKind::Optional);
     if (spec_.network == NetworkMode::Host) {
       add_file("resolv.conf", read_file("/etc/resolv.conf", 1 << 20));
     } else {
@@ -232,7 +236,8 @@ class Starter {
     if (user_namespace_) flags |= wire::kStartUserNamespace;
     text.u32(wire::kVersion).u32(flags).str(directory_.native()).str(request_.id).str(hostname());
     text.str(engine::ProcessIdentity::self().boot_id);
-    text.u64(milliseconds(spec_.lifetime)).u64(milliseconds(spec_.idle)).u64(spec_.limits.output);
+    text.u64(milliseconds(spec_.lifetime)).u64(milliseconds(spec_.idle)).u64(milliseconds(spec_.idle_pause));
+    text.u64(spec_.limits.output);
     text.u32(static_cast<std::uint32_t>(signal_number(spec_.config.stop_signal))).u64(kSandboxCapabilities);
     text.str({reinterpret_cast<const char*>(kSeccompProgram), sizeof kSeccompProgram});
     text.strs(environment()).str(spec_.config.workdir).str(spec_.config.user);

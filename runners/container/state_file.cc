@@ -65,6 +65,7 @@ std::optional<SandboxRecord> read_record(const fs::path& directory) {
     record.status.keeper_pid = static_cast<int>(json_u64(json, "keeper_pid"));
     record.init_pid = static_cast<pid_t>(json_u64(json, "init_pid"));
     record.boot_id = json_string(json, "boot_id");
+    if (json.contains("memory_before_pause")) record.memory_before_pause = json_u64(json, "memory_before_pause");
     if (const auto main = json.find("main"); main != json.end()) {
       const engine::ExecInfo info = info_from_json(*main);
       record.status.command = info.argv;

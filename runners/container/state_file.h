@@ -17,6 +17,7 @@ struct SandboxRecord {
   std::string boot_id;
   pid_t init_pid = 0;  ///< of PID 1 on the host; valid while the keeper lives
   std::string main_exec_id;
+  std::optional<std::uint64_t> memory_before_pause;  ///< of one that is paused, where a memory group counts it
 };
 
 /// Empty when there is none yet; throws Error when it is damaged or of an unknown schema.

@@ -93,6 +93,7 @@ void drop(Client& client) {
   unwatch(client.source);
   close_fd(client.source.fd);
   forget_client(client);
+  if (client.holds) release_hold(client);
   if (Command* const command = client.command) {
     client.command = nullptr;
     if (client.owns_input && !waits_for_input(*command)) end_input(*command);
@@ -249,10 +250,27 @@ bool end(Client& client, wire::Reader& reader) {
   return true;
 }
 
+// Every request but those that only look, or want it frozen.
+bool wakes(wire::Type type) {
+  switch (type) {
+    case wire::Type::List:
+    case wire::Type::Wait:
+    case wire::Type::Pause:
+    case wire::Type::Hold:
+    // What they record may be a pause or a snapshot.
+    case wire::Type::Begin:
+    case wire::Type::End:
+      return false;
+    default:
+      return true;
+  }
+}
+
 // False when the frame makes no sense.
 bool handle(Client& client, wire::Type type, const char* data, size_t size) {
   wire::Reader reader(data, size);
   Command* const command = client.command;
+  if (wakes(type)) wake();
   switch (type) {
     case wire::Type::Exec: {
       Buffer frame = {};
@@ -319,6 +337,15 @@ bool handle(Client& client, wire::Type type, const char* data, size_t size) {
       return begin(client, reader);
     case wire::Type::End:
       return end(client, reader);
+    case wire::Type::Pause:
+      pause(client);
+      return true;
+    case wire::Type::Resume:
+      send(client, wire::Type::Done, nullptr, 0);
+      return true;
+    case wire::Type::Hold:
+      hold(client);
+      return true;
     default:
       return false;
   }

@@ -57,6 +57,7 @@ bool Config::read_start(wire::Reader& reader, const int* fds, unsigned descripto
   boot_id = reader.str();
   lifetime_ms = reader.u64();
   idle_ms = reader.u64();
+  idle_pause_ms = reader.u64();
   output_limit = reader.u64();
   stop_signal = reader.u32();
   capabilities = reader.u64();

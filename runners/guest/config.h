@@ -45,7 +45,7 @@ constexpr unsigned kMaxDescriptors = 250, kMaxMounts = 200, kMaxLimitCgroups = 8
 struct Config {
   uint32_t flags;
   Text directory, id, hostname, boot_id;
-  uint64_t lifetime_ms, idle_ms, output_limit;
+  uint64_t lifetime_ms, idle_ms, idle_pause_ms, output_limit;
   uint32_t stop_signal;
   uint64_t capabilities;
   sock_fprog filter;

@@ -42,6 +42,14 @@ void begin_end(const char* state, const char* reason) {
 
 void note_activity() { keeper.idle_since_us = monotonic_us(); }
 
+bool is_busy() {
+  if (keeper.running_count || has_open_operations()) return true;
+  for (const Client* client = keeper.clients; client; client = client->next) {
+    if (client->command) return true;
+  }
+  return false;
+}
+
 namespace {
 
 constexpr unsigned kStartFd = 3;
@@ -171,7 +179,7 @@ void on_signals() {
     if (pid == keeper.init_pid) {
       keeper.init_ended = true;
       begin_end("failed", "its PID 1 was killed");
-    } else {
+    } else if (!reap_reclaimer(static_cast<int>(pid))) {
       reap(static_cast<int>(pid), status);
     }
   }
@@ -179,17 +187,9 @@ void on_signals() {
 
 uint64_t earlier(uint64_t left, uint64_t right) { return left && (!right || left < right) ? left : right; }
 
-bool is_busy() {
-  if (keeper.running_count || has_open_operations()) return true;
-  for (const Client* client = keeper.clients; client; client = client->next) {
-    if (client->command) return true;
-  }
-  return false;
-}
-
 // Milliseconds for epoll_wait(2), -1: no end.
 int until_next_deadline(uint64_t now) {
-  uint64_t next = earlier(keeper.end_us, keeper.stop_us);
+  uint64_t next = earlier(earlier(keeper.end_us, keeper.stop_us), next_pause_deadline());
   if (keeper.config.idle_ms && !is_busy()) next = earlier(next, keeper.idle_since_us + keeper.config.idle_ms * 1000);
   for (const Command* command = keeper.commands; command; command = command->next) {
     if (!command->ended) next = earlier(next, command->deadline_us);
@@ -212,6 +212,7 @@ void check_deadlines() {
   if (keeper.config.idle_ms && !is_busy() && now >= keeper.idle_since_us + keeper.config.idle_ms * 1000) {
     return begin_end("stopped", "it was idle");
   }
+  check_pause(now);
   if (!keeper.stop_us) return;
   remove_lingering();
   if (now >= keeper.stop_us || (!keeper.running_count && !keeper.lingering_count)) {
@@ -237,6 +238,8 @@ void dispatch(Source& source, uint32_t events) {
       return on_input_room(*static_cast<Command*>(source.owner));
     case SourceKind::Control:
       return on_control(*static_cast<Session*>(source.owner));
+    case SourceKind::Freezer:
+      return on_freezer_event();
   }
 }
 

@@ -10,7 +10,7 @@ namespace dsec::guest {
 int run_keeper();
 
 /// Whose descriptor epoll reports.
-enum class SourceKind : uint32_t { Listener, Signals, Client, Output, Error, Input, Control };
+enum class SourceKind : uint32_t { Listener, Signals, Client, Output, Error, Input, Control, Freezer };
 struct Source {
   SourceKind kind;
   int fd;           ///< -1: none
@@ -83,10 +83,24 @@ struct Client {
   Session* session;  ///< whose opening or end it waits for
   bool owns_input;   ///< it started the command, so its end is the end of the input
   bool started;      ///< it started the command
-  bool waits_for_end, dead;
+  bool waits_for_end, waits_for_pause, dead;
+  bool holds;         ///< wants the sandbox frozen for as long as it is connected
   bool awaits_start;  ///< it is told when its command is entered
   ClientOperation* operations;
   const NamedOperation* waits_for;  ///< whose end it is told, as Known
+};
+
+/// How the sandbox is frozen, by its cgroup: because it is paused, or because a client holds it. See pause.cc.
+struct Pause {
+  enum class Freezer : uint32_t { Thawed, Freezing, Frozen };
+  Freezer freezer;
+  bool wanted;  ///< somebody paused it, or it was idle; until an operation comes
+  uint32_t holds;
+  Source events;  ///< cgroup.events while it is Freezing
+  uint64_t give_up_us;
+  int reclaimer_pid;       ///< child that gives memory back; 0: none
+  uint64_t since_wall_us;  ///< paused since
+  int64_t memory_before;   ///< bytes of the memory group when it was frozen; negative: there is no such group
 };
 
 /// What ended commands leave running has a cgroup until that is empty: x<number>, or x<session>/x<number>.
@@ -115,6 +129,7 @@ struct Keeper {
   const char* reason;  ///< why it ends
   Failure failure;
   Buffer main_record;  ///< JSON of the main command, once there is one
+  Pause pause;
 };
 extern Keeper keeper;
 
@@ -124,6 +139,8 @@ void unwatch(Source& source);
 /// Ends everything in the sandbox; the rest happens when PID 1 is reaped.
 void begin_end(const char* state, const char* reason);
 void note_activity();
+/// A command runs, or somebody is attached to one.
+bool is_busy();
 
 // commands.cc
 void start_command(Client& client, Buffer frame, Session* shell_of = nullptr);
@@ -206,6 +223,19 @@ void tell_known(const NamedOperation* named);
 // remover.cc
 /// Executes what removes the sandbox in place of the keeper; returns only when that is not possible.
 void become_remover();
+// pause.cc
+void pause(Client& client);
+void hold(Client& client);
+/// To be called when a client goes: what it held is released.
+void release_hold(Client& client);
+/// For any operation: resumes what is paused.
+void wake();
+void on_freezer_event();
+/// Freezes what is idle; gives up on what does not freeze.
+void check_pause(uint64_t now);
+uint64_t next_pause_deadline();
+/// Whether the child that ended was ours.
+bool reap_reclaimer(int pid);
 
 // state.cc
 void write_state();

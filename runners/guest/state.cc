@@ -38,6 +38,10 @@ void append_state(Buffer& out) {
   append_member(out, "first_id", config.first_id);
   append_member(out, "id_count", config.id_count);
   append_member(out, "commands", keeper.command_count);
+  if (keeper.pause.since_wall_us) {
+    append_member(out, "paused_us", static_cast<int64_t>(keeper.pause.since_wall_us));
+    if (keeper.pause.memory_before >= 0) append_member(out, "memory_before_pause", keeper.pause.memory_before);
+  }
   out.append(",");
   append_text_json(out, "hostname", config.hostname.data, config.hostname.size);
   if (keeper.main_record.size) {

@@ -44,8 +44,12 @@ enum class Type : uint16_t {
                       ///< u64 output_limit, str text, str op_id, u32 origin, str request; answered as Exec is
   SessionList = 66,   ///< answered by Session for each, then Done
   SessionClose = 67,  ///< str session; answered by Done when its processes are gone
-  Root = 14,  ///< u32 root, u32 count, for each mount u32 descriptor, u32 MountKind, str target; only after Start,
-              ///< and before its answer
+  Root = 14,    ///< u32 root, u32 count, for each mount u32 descriptor, u32 MountKind, str target; only after Start,
+                ///< and before its answer
+  Pause = 20,   ///< answered by Done when everything is frozen and its memory was given back, or by Failed
+  Resume = 21,  ///< answered by Done; every other request resumes, too, but for those that
+                ///< only look (List, Wait), record (Begin, End) or freeze
+  Hold = 22,    ///< answered by Done when everything is frozen; it stays so until this connection ends
   // keeper to dsec
   Started = 32,      ///< u32 pid of PID 1 as the keeper sees it
   Failed = 33,       ///< u32 errno (0: none), str what was attempted

@@ -130,3 +130,41 @@ TEST_CASE("what is asked for overrides the layers", "[engine][compose]") {
   CHECK(main_command(compose(shelf, {"base/b"}, {}, Words{}).config, Words{"ls"}) == Words{"ls"});
   CHECK_THROWS_AS(main_command(compose(shelf, {"base/b"}, {}, Words{}).config, {}), Error);
 }
+
+namespace {
+
+StoredLayer snapshot(const std::string& name, const Words& lowers) {
+  StoredLayer made = layer(name, {}, "");
+  for (const auto& lower : lowers) made.manifest.lowers.push_back(Digest::of(lower));
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("a snapshot lies over what it stands on, in its order, and below further toolkits", "[engine][compose]") {
+  const Shelf shelf{layer("base/b"),
+                    layer("toolkit/t"),
+                    layer("toolkit/u"),
+                    snapshot("snapshot/s", {"base/b", "toolkit/t"}),
+                    snapshot("snapshot/r", {"base/b", "toolkit/t", "snapshot/s"}),
+                    layer("workspace/w")};
+  const auto order = [&](const Words& refs) { return compose(shelf, refs).layers; };
+  const auto digests = [](const Words& names) {
+    std::vector<Digest> result;
+    for (const auto& name : names) result.push_back(Digest::of(name));
+    return result;
+  };
+  CHECK(order({"snapshot/s", "toolkit/u", "toolkit/t", "base/b"}) ==
+        digests({"base/b", "toolkit/t", "snapshot/s", "toolkit/u"}));
+  CHECK(order({"snapshot/s", "snapshot/r", "base/b", "toolkit/t"}) ==
+        digests({"base/b", "toolkit/t", "snapshot/s", "snapshot/r"}));
+  CHECK(fault(shelf, {"snapshot/s", "base/b", "toolkit/t", "workspace/w"}) ==
+        "layer workspace/w cannot be put under snapshot/s, which stands on other layers");
+  CHECK(fault(shelf, {"snapshot/s", "toolkit/t"}).ends_with("which snapshot/s stands on, is missing"));
+}
+
+TEST_CASE("two snapshots that do not stand on each other are no stack", "[engine][compose]") {
+  const Shelf shelf{layer("base/b"), snapshot("snapshot/s", {"base/b"}), snapshot("snapshot/r", {"base/b"})};
+  CHECK(fault(shelf, {"base/b", "snapshot/s", "snapshot/r"}) ==
+        "snapshots snapshot/s and snapshot/r do not stand on each other");
+}

@@ -1,5 +1,6 @@
 #include "core/engine/local_engine.h"
 
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,6 +29,7 @@ class FakeRunner final : public Runner {
     if (!fs::exists(directory / "fake-state")) return status;
     const std::string text = read_file(directory / "fake-state");
     status.state = text == "running"   ? SandboxState::Running
+                   : text == "paused"  ? SandboxState::Paused
                    : text == "stopped" ? SandboxState::Stopped
                                        : SandboxState::Orphaned;
     return status;
@@ -51,6 +53,9 @@ class FakeRunner final : public Runner {
   void stop(const fs::path& directory, std::chrono::milliseconds) override {
     write_file_atomic(directory / "fake-state", "stopped");
   }
+  void pause(const fs::path& directory) override { write_file_atomic(directory / "fake-state", "paused"); }
+  void resume(const fs::path& directory) override { write_file_atomic(directory / "fake-state", "running"); }
+  std::unique_ptr<Stillness> hold_still(const fs::path&) override { return nullptr; }
   void reclaim(const fs::path& directory) override { fs::remove(directory / "fake-state"); }
   void logs(const fs::path&, const LogOptions&, const LogSink&) override {}
   SandboxStats stats(const fs::path&) override { return {}; }
@@ -71,7 +76,7 @@ class FakeStore final : public LayerStore {
   StoredLayer get(const LayerRef& ref) override {
     if (ref.digest_prefix == Digest::of("gone").hex()) throw usage_error("there is no such layer");
     return {Digest::parse(*ref.digest_prefix),
-            {LayerName::parse("base/x"), "linux/amd64", {}, {}, {}, {}},
+            {LayerName::parse("base/x"), "linux/amd64", {}, {}, {}, {}, {}},
             {},
             {},
             {},
@@ -89,11 +94,33 @@ class FakeStore final : public LayerStore {
 
 class FakeMounter final : public LayerMounter {
  public:
-  LayerStack open(std::span<const StoredLayer>, bool) override { return {}; }
+  LayerStack open(std::span<const StoredLayer>, bool) override {
+    LayerStack stack;
+    stack.lowers.push_back(open_file("/", O_RDONLY | O_DIRECTORY));
+    return stack;
+  }
   std::vector<StackConflict> conflicts(std::span<const StoredLayer>) override { return {}; }
   void mount_at(std::span<const StoredLayer>, const fs::path&) override {}
   void unmount_at(const fs::path&) override {}
   std::size_t unmount_unused(std::span<const Digest>) override { return 0; }
+};
+
+class FakePacker final : public LayerPacker {
+ public:
+  std::vector<PackRequest> packed;
+  PackedLayer pack_snapshot(const WrittenTree& tree, const PackRequest& request) override {
+    packed.push_back(request);
+    StoredLayer layer = tree.layers.front();
+    layer.digest = Digest::of("snapshot");
+    PackedLayer made{.layer = layer, .stack = tree.layers, .collapsed = 0, .warnings = {}, .hold = nullptr};
+    made.stack.push_back(layer);
+    return made;
+  }
+  PackedLayer pack_workspace(const WrittenTree& tree, const PackRequest& request) override {
+    return pack_snapshot(tree, request);
+  }
+  std::vector<FileChange> compare(const WrittenTree&) override { return {}; }
+  void write(const WrittenTree&, DiffForm, int) override {}
 };
 
 struct Fixture {
@@ -101,9 +128,10 @@ struct Fixture {
   Home home = Home::open(scratch.path() / "home");
   FakeStore store;
   FakeMounter mounter;
+  FakePacker packer;
   FakeRunner runner;
   Runners runners{{"container", runner}};
-  std::unique_ptr<LocalEngine> engine = make_local_engine(home, store, mounter, runners);
+  std::unique_ptr<LocalEngine> engine = make_local_engine(home, store, mounter, packer, runners);
 
   static SandboxSpec spec(std::string name = "") {
     SandboxSpec spec;
@@ -210,6 +238,63 @@ TEST_CASE_METHOD(Fixture, "labels select sandboxes", "[engine]") {
   CHECK(engine->list({.labels = {{"suite", "demo"}}}).size() == 1);
   CHECK(engine->list({.labels = {{"suite", ""}}}).size() == 1);
   CHECK(engine->list({.labels = {{"suite", "other"}}}).empty());
+}
+
+TEST_CASE_METHOD(Fixture, "forks take over the settings, get names that are free and tell where they come from",
+                 "[engine][fork]") {
+  SandboxSpec settings = spec("dev");
+  settings.labels = {{"suite", "demo"}};
+  settings.hostname = "given";
+  settings.remove_at_end = true;
+  const SandboxInfo parent = engine->create(settings);
+  engine->create(spec("dev-2"));
+  const std::vector<SandboxInfo> forks = engine->fork("dev", {.count = 2, .name = "", .labels = {{"try", "1"}}});
+  REQUIRE(forks.size() == 2);
+  CHECK(forks[0].spec.name == "dev-1");
+  CHECK(forks[1].spec.name == "dev-3");
+  CHECK(packer.packed.size() == 1);
+  for (const SandboxInfo& fork : forks) {
+    CHECK(fork.spec.layers == std::vector<Digest>{Digest::of("base"), Digest::of("snapshot")});
+    CHECK(fork.spec.labels ==
+          std::map<std::string, std::string>{{"suite", "demo"}, {"try", "1"}, {kForkedFromLabel, parent.id}});
+    CHECK(fork.spec.hostname == "given");
+    CHECK_FALSE(fork.spec.remove_at_end);
+    CHECK(fork.spec.machine_id.size() == 32);
+  }
+  CHECK(forks[0].spec.machine_id != forks[1].spec.machine_id);
+}
+
+TEST_CASE_METHOD(Fixture, "a fork that fails leaves none behind", "[engine][fork]") {
+  engine->create(spec("dev"));
+  const std::size_t before = left();
+  runner.fail_start = true;
+  CHECK_THROWS_AS(engine->fork("dev", {.count = 3, .name = "", .labels = {}}), Error);
+  CHECK(left() == before);
+  CHECK_THROWS_AS(engine->fork("dev", {.count = 0, .name = "", .labels = {}}), Error);
+}
+
+TEST_CASE_METHOD(Fixture, "operations on files resume what is paused, branching does not", "[engine][pause]") {
+  engine->create(spec("dev"));
+  const auto paused = [&] { return engine->inspect("dev").state == SandboxState::Paused; };
+  engine->pause("dev");
+  CHECK(paused());
+  engine->snapshot("dev", {.name = LayerName::parse("snapshot/x"), .tag = "1", .labels = {}});
+  engine->fork("dev", {});
+  engine->stats("dev");
+  CHECK(paused());
+  CHECK_THROWS_AS(engine->snapshot("dev", {.name = LayerName::parse("base/x"), .tag = "1", .labels = {}}), Error);
+  engine->diff("dev");
+  CHECK_FALSE(paused());
+  for (const auto& operation : std::vector<std::function<void()>>{
+           [&] { engine->diff_stat("dev"); },
+           [&] { engine->diff_content("dev", DiffForm::Patch, -1); },
+           [&] { engine->copy_in("dev", "/", -1); },
+           [&] { engine->copy_out("dev", "/", -1); },
+       }) {
+    engine->pause("dev");
+    operation();
+    CHECK_FALSE(paused());
+  }
 }
 
 TEST_CASE_METHOD(Fixture, "the sweep removes what was made for a command that its dead maker never began", "[engine]") {

@@ -27,6 +27,13 @@ TEST_CASE("a manifest survives its canonical form, bytes in names included", "[m
   CHECK(manifest.total_size() == 12288);
 }
 
+TEST_CASE("only a manifest that stands on others says so, so that older digests stay", "[model][manifest]") {
+  LayerManifest manifest = sample();
+  CHECK(manifest.canonical().find("lowers") == std::string::npos);
+  manifest.lowers = {Digest::of("base"), Digest::of("toolkit")};
+  CHECK(LayerManifest::parse(manifest.canonical(), "m") == manifest);
+}
+
 TEST_CASE("a manifest of a newer schema is refused", "[model][manifest]") {
   CHECK_THROWS_WITH(LayerManifest::parse("{\"schema\":2}", "m"), "manifest m is not valid");
   try {
@@ -52,6 +59,8 @@ TEST_CASE("specifications survive their JSON form", "[model][sandbox]") {
   spec.limits.cpus = 1.5;
   spec.limits.memory = 1 << 30;
   spec.idle = std::chrono::minutes(5);
+  spec.idle_pause = std::chrono::seconds(30);
+  spec.machine_id = "0123456789abcdef0123456789abcdef";
   spec.binds = {{"/a", "/b", true}};
   spec.network = NetworkMode::Host;
   CHECK(sandbox_spec_from_json(to_json(spec)) == spec);

@@ -33,6 +33,27 @@ std::string put_lease(const engine::Home& home, const std::vector<Digest>& layer
   return lease.id;
 }
 
+TEST_CASE("gc keeps all that a snapshot stands on, as long as something names the snapshot", "[registry][gc]") {
+  Scratch scratch;
+  LocalStore& store = scratch.store;
+  const auto base = put_layer(store, "base/b", "", "m1", "d1");
+  const auto toolkit = put_layer(store, "toolkit/t", "", "m2", "d2");
+  engine::StoredLayer made = base;
+  {
+    const auto session = store.begin_session();
+    LayerManifest manifest = put_blobs(*session, "snapshot/s", "m3", "d3");
+    manifest.lowers = {base.digest, toolkit.digest};
+    made = store.add(manifest, "1", engine::Trust::BuiltHere, *session);
+  }
+  CHECK(collect(store).removed.empty());
+  store.untag(LayerName::parse("snapshot/s"), "1");
+  const std::string id = put_lease(scratch.home, {made.digest});
+  CHECK(collect(store).removed.empty());
+  fs::remove_all(scratch.home.sandboxes() / id);
+  CHECK(count(collect(store), GcItem::Kind::Layer) == 3);
+  CHECK(store.list().empty());
+}
+
 TEST_CASE("gc keeps what a tag, a lease, a lock or a layer built on it names, and takes the rest", "[registry][gc]") {
   Scratch scratch;
   LocalStore& store = scratch.store;

@@ -42,6 +42,30 @@ TEST_CASE("a published layer is pulled elsewhere with the same digest", "[regist
   CHECK(again.bytes_present == layer.manifest.total_size());
 }
 
+TEST_CASE("a snapshot is published and pulled with all it stands on, which gets no tags", "[registry][publish]") {
+  Scratch from, to;
+  const auto base = put_layer(from.store, "base/b", "1", "m1", "d1");
+  const auto below = put_layer(from.store, "snapshot/below", "1", "m2", "d2");
+  {
+    const auto session = from.store.begin_session();
+    LayerManifest manifest = put_blobs(*session, "snapshot/s", "m3", "d3");
+    manifest.lowers = {base.digest, below.digest};
+    from.store.add(manifest, "1", engine::Trust::BuiltHere, *session);
+  }
+  const auto address = RegistryAddress::parse(from.registry_url());
+  const PublishResult published = publish_refs(from.store, {"snapshot/s:1"}, address);
+  REQUIRE(published.layers.size() == 3);
+  CHECK(published.layers[0].digest == base.digest);
+  CHECK(published.layers[2].ref == "snapshot/s:1");
+
+  const PullResult pulled = pull_ref(to.store, "snapshot/s:1", address);
+  CHECK(pulled.layer.manifest.lowers == std::vector<Digest>{base.digest, below.digest});
+  CHECK(pulled.bytes_copied == published.bytes_copied);
+  for (const auto& layer : {base, below}) CHECK(to.store.get(LayerRef::of(layer.digest)).tags.empty());
+  CHECK(to.store.get(LayerRef::of(base.digest)).manifest.name.str() == "base/b");
+  CHECK(pull_ref(to.store, "snapshot/s:1", address).bytes_copied == 0);
+}
+
 TEST_CASE("publishing twice copies nothing the second time and replaces no file", "[registry][publish]") {
   Scratch scratch;
   put_layer(scratch.store, "base/x", "1", "meta", "data");

@@ -49,7 +49,7 @@ environments:
     env: {LANG: C.UTF-8}
     backend: container
     limits: {cpus: 4, memory: 4GiB, pids: 512, disk: 10GiB, output: 64MiB}
-    lifetime: {idle: 5m, max: 3h}
+    lifetime: {idle: 5m, idle_pause: 30s, max: 3h}
     network: {allow: [pypi], phases: {verify: none}}
     user: root
     labels: {suite: demo}
@@ -68,6 +68,7 @@ TEST_CASE("the documented example is read whole", "[layers][build]") {
   CHECK(environment->layers().size() == 3);
   CHECK(environment->limits.memory == 4ull << 30);
   CHECK(environment->idle == std::chrono::minutes(5));
+  CHECK(environment->idle_pause == std::chrono::seconds(30));
   CHECK(environment->network.allow == std::vector<std::string>{"pypi"});
   CHECK(project.layer(LayerRef::parse("workspace/toolz")) == &project.layers[1]);
   CHECK(project.layer(LayerRef::parse("workspace/other")) == nullptr);

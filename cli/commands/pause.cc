@@ -1,0 +1,24 @@
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/selection.h"
+#include "core/engine/engine.h"
+
+namespace dsec::cli {
+
+void add_pause(Command& root) {
+  auto selection = std::make_shared<Selection>();
+  Command& verb = root.verb("pause", "Freeze sandboxes and give their memory back to the host");
+  declare(verb, *selection);
+  verb.note(
+      "The next operation (exec, cp, attach, diff, stop …) resumes by itself; looking (ps, inspect, stats, logs, wait, "
+      "snapshot, fork) does not. Lifetimes go on. dsec create --idle-pause does it by itself.");
+  verb.runs([selection](Invocation& call) {
+    for_each_selected(call, *selection, [](engine::Engine& engine, const std::string& name) {
+      engine.pause(name, {.op_id = "", .origin = Origin::Cli});
+    });
+  });
+}
+
+}  // namespace dsec::cli

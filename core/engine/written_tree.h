@@ -1,0 +1,33 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "core/base/unique_fd.h"
+#include "core/engine/layer_mounter.h"
+#include "core/engine/layer_packer.h"
+#include "core/engine/runner.h"
+
+namespace dsec::engine {
+
+/// What lies below a writable layer, as a readable directory: all lowers in one.
+UniqueFd compose_lowers(const LayerStack& stack);
+
+/// What a sandbox has written, open for reading; the sandbox stands still as long as the object lives, or until its
+/// tree is released.
+class StillTree {
+ public:
+  /// `layers` are those of the sandbox, bottom to top. Throws Error when it has no writable layer.
+  StillTree(Runner& runner, const std::filesystem::path& directory, std::vector<StoredLayer> layers,
+            const LayerStack& stack);
+  StillTree(const StillTree&) = delete;
+  const WrittenTree& tree() const noexcept { return tree_; }
+
+ private:
+  std::unique_ptr<Stillness> still_;
+  UniqueFd upper_, lower_;
+  WrittenTree tree_;
+};
+
+}  // namespace dsec::engine
