@@ -26,6 +26,11 @@ void declare_commands(Command& root) {
   add_rm(root);
   add_wait(root);
 
+  Command& net = root.group("net", "Networks of sandboxes: what they may reach, and what they asked for");
+  add_net_show(net);
+  add_net_log(net);
+  add_net_set(net);
+
   Command& layer = root.group("layer", "Layers of this host's store");
   add_layer_ls(layer);
   add_layer_inspect(layer);

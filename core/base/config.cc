@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kSystemFile = "/etc/dsec/config.yaml";
 constexpr std::uint64_t kLargestFile = 1 << 20;
-const std::array<std::string, 5> kKeys = {"version", "registries", "presets", "contexts", "defaults"};
+const std::array<std::string, 6> kKeys = {"version", "registries", "presets", "resolver", "contexts", "defaults"};
 const std::array<std::string, 3> kEntryKeys = {"url", "in_place", "allow_any_fs"};
 
 bool valid_registry_name(std::string_view name) {
@@ -73,6 +73,28 @@ RegistryEntry parse_entry(const std::string& origin, const YAML::Node& key, cons
   }
   if (entry.url.empty()) throw fault(origin, key.Mark(), "registry " + quote(entry.name) + " has no 'url'");
   return entry;
+}
+
+std::vector<std::string> parse_texts(const std::string& origin, const YAML::Node& node, const char* what) {
+  std::vector<std::string> texts;
+  if (node.IsScalar()) return {node.Scalar()};
+  if (!node.IsSequence()) throw fault(origin, node.Mark(), std::string("a list of ") + what + " is expected");
+  for (const auto& item : node) {
+    if (!item.IsScalar()) throw fault(origin, item.Mark(), std::string("a list of ") + what + " is expected");
+    texts.push_back(item.Scalar());
+  }
+  return texts;
+}
+
+// What the rules mean is checked where they are used.
+void parse_presets(const std::string& origin, const YAML::Node& node, Config& config) {
+  if (!node.IsMap()) throw fault(origin, node.Mark(), "a mapping of names to network rules is expected");
+  for (const auto& preset : node) {
+    const std::string name = preset.first.as<std::string>("");
+    if (!valid_registry_name(name) || name.find('.') != std::string::npos)
+      throw fault(origin, preset.first.Mark(), quote(name) + " is no name for a preset");
+    config.presets[name] = parse_texts(origin, preset.second, "network rules");
+  }
 }
 
 YAML::Node load_yaml(const std::string& text, const std::string& origin) {
@@ -213,7 +235,10 @@ Config Config::parse(const std::string& yaml, const std::string& origin) {
     if (std::find(kKeys.begin(), kKeys.end(), key) == kKeys.end()) throw unknown_key(origin, member.first, kKeys);
     if (key == "version" && member.second.as<std::string>("") != "1")
       throw fault(origin, member.second.Mark(), "version 1 is what this dsec knows");
-    if (key != "registries" || member.second.IsNull()) continue;
+    if (member.second.IsNull()) continue;
+    if (key == "presets") parse_presets(origin, member.second, config);
+    if (key == "resolver") config.resolvers = parse_texts(origin, member.second, "name servers");
+    if (key != "registries") continue;
     if (!member.second.IsMap())
       throw fault(origin, member.second.Mark(), "a mapping of names to registries is expected");
     for (const auto& entry : member.second) {
@@ -250,6 +275,8 @@ Config Config::load() {
     if (std::none_of(own.registries.begin(), own.registries.end(),
                      [&](const RegistryEntry& other) { return other.name == entry.name; }))
       own.registries.push_back(std::move(entry));
+  own.presets.merge(config.presets);
+  if (own.resolvers.empty()) own.resolvers = std::move(config.resolvers);
   std::sort(own.registries.begin(), own.registries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   return own;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,7 +21,9 @@ struct RegistryEntry {
 /// then the user's, whose entries win. With DSEC_CONFIG set, that file is the only one. Files that do not exist are
 /// empty.
 struct Config {
-  std::vector<RegistryEntry> registries;  ///< in order of names
+  std::vector<RegistryEntry> registries;                    ///< in order of names
+  std::map<std::string, std::vector<std::string>> presets;  ///< of network rules, by name
+  std::vector<std::string> resolvers;                       ///< name servers of the egress gateway; empty: the host's
 
   /// Throws Error (Usage) with file, line and column.
   static Config load();

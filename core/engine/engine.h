@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/engine/network_report.h"
 #include "core/model/sandbox_spec.h"
 
 namespace dsec::engine {
@@ -127,6 +128,12 @@ class Engine {
   virtual void copy_out(const std::string& id, const std::string& path, int fd) = 0;
   /// Unpacks a tar stream from `fd` into the existing directory `path`.
   virtual void copy_in(const std::string& id, const std::string& path, int fd) = 0;
+
+  virtual NetworkReport network(const std::string& id) = 0;
+  /// Replaces the policies of a sandbox that runs with one, or switches its phase: at once, also for what is open.
+  virtual void set_network(const std::string& id, const NetworkPlan& plan) = 0;
+  /// The records of its network from byte `from` on: whole lines of JSON; empty when there are no more.
+  virtual std::string network_log(const std::string& id, std::uint64_t from) = 0;
 };
 
 }  // namespace dsec::engine

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/base/config.h"
 #include "core/base/error.h"
 #include "core/engine/lease.h"
 #include "core/engine/sandbox_id.h"
@@ -25,7 +26,10 @@ class EngineOfThisHost final : public LocalEngine {
   EngineOfThisHost(const Home& home, LayerStore& store, LayerMounter& mounter, Runners runners)
       : home_(home), records_(home_), store_(store), mounter_(mounter), runners_(std::move(runners)) {}
 
-  SandboxInfo create(const SandboxSpec& spec) override {
+  SandboxInfo create(const SandboxSpec& wanted) override {
+    SandboxSpec spec = wanted;
+    // The lease shall say what the rules mean, whatever the configuration says later.
+    if (spec.network == NetworkMode::Policy) resolve_presets(spec.network_plan, presets());
     Runner& runner = runner_of(spec);
     if (!spec.name.empty() && !valid_sandbox_name(spec.name))
       throw usage_error(quote(spec.name) + " is no valid name for a sandbox")
@@ -137,8 +141,21 @@ class EngineOfThisHost final : public LocalEngine {
     const SandboxInfo info = inspect(id);
     runner_of(info.spec).copy_in(records_.directory(info.id), opener(info.spec), path, fd);
   }
+  NetworkReport network(const std::string& id) override {
+    return with(id, [&](Runner& runner, const fs::path& directory) { return runner.network(directory); });
+  }
+  void set_network(const std::string& id, const NetworkPlan& wanted) override {
+    NetworkPlan plan = wanted;
+    resolve_presets(plan, presets());
+    with(id, [&](Runner& runner, const fs::path& directory) { runner.set_network(directory, plan); });
+  }
+  std::string network_log(const std::string& id, std::uint64_t from) override {
+    return with(id, [&](Runner& runner, const fs::path& directory) { return runner.network_log(directory, from); });
+  }
 
  private:
+  static NetworkPresets presets() { return network_presets(Config::load().presets); }
+
   Runner& runner_of(const SandboxSpec& spec) const {
     const auto found = runners_.find(spec.backend);
     if (found == runners_.end()) {
