@@ -1,6 +1,7 @@
 // What sandboxes cost through the runner, in one process and with all that a sandbox has: lease, keeper, user
 // namespace, control groups and limits, masks, capabilities, filter.
 //   bench_sandboxes create TREE HOME ROUNDS    lease, start, /bin/true as the main command, end, reclaim: us per round
+//   bench_sandboxes create-network TREE HOME ROUNDS    the same with a network policy
 //   bench_sandboxes exec TREE HOME ROUNDS      /bin/true in a live sandbox, its streams captured: us per round
 //   bench_sandboxes fork TREE HOME ROUNDS      what this process would pay itself: fork, /bin/true, its streams
 //   captured bench_sandboxes idle TREE HOME COUNT       COUNT sandboxes that do nothing: KiB each, per second (first
@@ -56,6 +57,10 @@ class Bench {
     spec.limits.pids = 128;
     // A real-time process, which measures through the noise of a busy machine, cannot be limited.
     if (!std::getenv("DSEC_BENCH_WITHOUT_CPU_LIMIT")) spec.limits.cpus = 2;
+    if (policy_) {
+      spec.network = NetworkMode::Policy;
+      spec.network_plan.base.allow = {NetworkRule::parse("example.com"), NetworkRule::parse("*.example.org")};
+    }
     const std::string id = home_.host_id() + engine::random_id(16);
     engine::RunnerRequest request;
     request.id = id;
@@ -86,6 +91,11 @@ class Bench {
   void remove(const fs::path& directory) {
     runner_->reclaim(directory);
     remove_tree(directory);
+  }
+
+  void create_with_policy(int rounds) {
+    policy_ = true;
+    create(rounds);
   }
 
   void create(int rounds) {
@@ -165,6 +175,7 @@ class Bench {
     if (::waitpid(child, &status, 0) != child || status != 0) throw failure("/bin/true failed");
   }
 
+  bool policy_ = false;
   const fs::path tree_;
   const engine::Home home_;
   const std::unique_ptr<engine::Runner> runner_;
@@ -174,14 +185,15 @@ class Bench {
 
 int main(int argc, char** argv) {
   const std::string what = argc == 5 ? argv[1] : "";
-  if (what != "create" && what != "exec" && what != "fork" && what != "idle") {
-    std::fprintf(stderr, "usage: bench_sandboxes create|exec|fork|idle TREE HOME COUNT\n");
+  if (what != "create" && what != "create-network" && what != "exec" && what != "fork" && what != "idle") {
+    std::fprintf(stderr, "usage: bench_sandboxes create|create-network|exec|fork|idle TREE HOME COUNT\n");
     return 2;
   }
   try {
     Bench bench(argv[2], argv[3]);
     const int count = std::stoi(argv[4]);
     if (what == "create") bench.create(count);
+    if (what == "create-network") bench.create_with_policy(count);
     if (what == "exec") bench.exec(count);
     if (what == "fork") bench.fork(count);
     if (what == "idle") bench.idle(count);

@@ -115,8 +115,10 @@ HttpHead parse_http_head(std::string_view bytes) {
   };
   const std::size_t blank = bytes.find(' ');
   const std::string_view method = bytes.substr(0, std::min(blank, bytes.size()));
-  if (method.size() > kLongestMethod || (!method.empty() && !token(method)) || blank == 0)
-    return end_as(HttpHead::State::NotHttp);
+  // Methods could have other letters and have not; what begins with others must not wait for a line that never ends.
+  const bool capitals =
+      std::all_of(method.begin(), method.end(), [](char c) { return (c >= 'A' && c <= 'Z') || c == '-'; });
+  if (method.size() > kLongestMethod || !capitals || blank == 0) return end_as(HttpHead::State::NotHttp);
   const std::size_t line_end = bytes.find('\n');
   if (line_end == std::string_view::npos)
     return end_as(bytes.size() > kLongestLine ? HttpHead::State::NotHttp : HttpHead::State::NeedMore);

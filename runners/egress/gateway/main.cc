@@ -15,6 +15,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "runners/egress/gateway/gateway.h"
+#include "runners/egress/gateway/server_connection.h"
 
 // dsec-egress: the egress gateway of one DSEC_HOME. dsec starts it with its listening control socket as descriptor 3
 // and the cgroup.procs of the keepers' group as 4; its arguments are that home, for who looks at processes, and the
@@ -92,6 +93,7 @@ int main(int argc, char** argv) {
     const uid_t owner = ::geteuid();
     UniqueFd ready = leave_caller();
     raise_limits();
+    egress::ServerConnection::read_trust();
     give_up_rights();
     ::prctl(PR_SET_NAME, "dsec-egress", 0, 0, 0);
     egress::Gateway gateway(UniqueFd(3), owner, {argv + std::min(argc, 2), argv + argc});

@@ -211,6 +211,7 @@ void Relay::sniff_proxy() {
     return pump();
   }
   if (!consult_address()) return;
+  kind_ = Kind::Http;
   if (target_.host.empty() && !allowed_by_address_) return refuse(rule_);
   decided_ = true;
   pump();
@@ -287,7 +288,7 @@ void Relay::dial_addresses(std::vector<IpAddress> addresses) {
     else
       denied = verdict.reason;
   }
-  if (addresses_.empty() && !denied.empty()) return refuse(denied);
+  if (addresses_.empty() && !denied.empty()) return give_up(true, denied);
   std::reverse(addresses_.begin(), addresses_.end());
   dial_next();
 }
@@ -314,7 +315,7 @@ void Relay::dial_next() {
     });
     return;
   }
-  fail(trouble_);
+  give_up(false, trouble_);
 }
 
 void Relay::on_connecting() {
@@ -447,6 +448,7 @@ void Relay::pump() {
     if (client_ended_) return finish("deny", "it said nothing that names a host");
     return update();
   }
+  if (stage_ == Stage::Sniff && !given_up_.empty()) return given_up_is_denial_ ? refuse(given_up_) : fail(given_up_);
   if (stage_ == Stage::Sniff) {
     stage_ = Stage::Connect;
     if (!server_) timer_.reset();
@@ -667,6 +669,15 @@ std::string Relay::http_answer(const char* status, const std::string& text) cons
   return "HTTP/1.1 " + std::string(status) +
          "\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: " + std::to_string(text.size()) +
          "\r\nX-Dsec-Network: refused\r\nConnection: close\r\n\r\n" + text;
+}
+
+// A client that has not spoken yet is waited for a little, since HTTP and TLS can be told why.
+void Relay::give_up(bool denied, const std::string& reason) {
+  if (stage_ != Stage::Sniff || decided_) return denied ? refuse(reason) : fail(reason);
+  given_up_ = reason;
+  given_up_is_denial_ = denied;
+  timer_ = std::make_unique<Timer>(loop_, kLastAnswer,
+                                   [this] { given_up_is_denial_ ? refuse(given_up_) : fail(given_up_); });
 }
 
 void Relay::refuse(const std::string& reason) {

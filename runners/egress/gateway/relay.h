@@ -74,6 +74,7 @@ class Relay {
   void update();
 
   // Ends.
+  void give_up(bool denied, const std::string& reason);
   void refuse(const std::string& reason);
   void fail(const std::string& reason);
   void answer_and_end(std::string bytes, const char* verdict, const std::string& reason);
@@ -94,9 +95,11 @@ class Relay {
   std::optional<NetworkTarget> also_named_;  ///< by its first bytes, and allowed like the target
   std::string dialled_;                      ///< host that is (to be) connected to; empty: target_.address
   std::string rule_;                         ///< why it is allowed
-  std::string trouble_;                      ///< why the last address could not be connected to
-  const HeaderSecret* inject_ = nullptr;     ///< of the policy when it began
-  std::string header_;                       ///< "Authorization: Bearer …\r\n"
+  std::string given_up_;  ///< why it cannot be connected, known before the first bytes said how to tell
+  bool given_up_is_denial_ = false;
+  std::string trouble_;                   ///< why the last address could not be connected to
+  const HeaderSecret* inject_ = nullptr;  ///< of the policy when it began
+  std::string header_;                    ///< "Authorization: Bearer …\r\n"
   std::string inject_name_;
   std::uint16_t server_port_ = 0;
   std::vector<IpAddress> addresses_;

@@ -16,6 +16,8 @@ class ServerConnection {
  public:
   enum class Io { Done, Again, End, Failed };
 
+  /// Reads what this process trusts, while it still may: a later one that is not nobody's is not seen.
+  static void read_trust();
   explicit ServerConnection(UniqueFd socket);
   ServerConnection(ServerConnection&&) noexcept;
   ~ServerConnection();

@@ -45,7 +45,7 @@ TEST_CASE("heads may come in pieces", "[egress][http]") {
 
 TEST_CASE("other protocols are not HTTP", "[egress][http]") {
   for (const char* text : {"SSH-2.0-OpenSSH_9.2\r\n", "EHLO host.example\r\n", "\x16\x03\x01", "*1\r\n$4\r\nPING\r\n",
-                           "NICK name\r\n", "\n"})
+                           "NICK name\r\n", "\n", "0042", "hello"})
     CHECK(parse_http_head(text).state == State::NotHttp);
 }
 
