@@ -14,6 +14,13 @@ void add_traj(Command& root) {
   add_traj_rm(traj);
 }
 
+void add_net(Command& root) {
+  Command& net = root.group("net", "Networks of sandboxes: what they may reach, and what they asked for");
+  add_net_show(net);
+  add_net_log(net);
+  add_net_set(net);
+}
+
 void add_session(Command& root) {
   Command& session = root.group("session", "Shells of a sandbox that keep their state between commands");
   add_session_open(session);
@@ -105,6 +112,7 @@ constexpr Entry kCommands[] = {
     {"fork", add_fork},
     {"traj", add_traj},
     {"session", add_session},
+    {"net", add_net},
     {"layer", add_layer},
     {"registry", add_registry},
     {"env", add_env},

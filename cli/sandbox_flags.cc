@@ -41,7 +41,9 @@ void declare(Command& command, SandboxFlags& flags) {
   command.duration("--lifetime", flags.lifetime, "End so long after creation; 0: never");
   command.duration("--idle", flags.idle, "End when no command ran for so long; 0: never");
   command.duration("--idle-pause", flags.idle_pause, "Pause when no command ran for so long; the next one resumes");
-  command.choice("--network", flags.network, {"none", "host"}, "Network of the sandbox (default: none)");
+  command.choice("--network", flags.network, {"none", "host", "policy"}, "Network of the sandbox (default: none)");
+  command.options("--allow", "RULE", flags.allow, "Allow a preset, host, address or range, as in pypi.org:443");
+  command.options("--deny", "RULE", flags.deny, "Deny one, whatever is allowed");
   command.choice("--userns", flags.userns, {"auto", "host"},
                  "User namespace; host: root inside is root outside (default: auto)");
   command.option("--hostname", "NAME", flags.hostname, "Host name inside (default: the id)");
@@ -149,6 +151,20 @@ void put(T& target, const T& value) {
   if (value != T{}) target = value;
 }
 
+// Rules are added to what the environment allows and denies; `none` and `host` replace all of it.
+void put_network(const SandboxFlags& flags, SandboxSpec& spec) {
+  const bool rules = !flags.allow.empty() || !flags.deny.empty();
+  if (rules && (flags.network == "none" || flags.network == "host"))
+    throw usage_error("--allow and --deny make a policy, and --network " + flags.network + " is none")
+        .hint("leave --network out");
+  if (flags.network == "none") spec.network = NetworkMode::None;
+  if (flags.network == "host") spec.network = NetworkMode::Host;
+  if (flags.network == "policy" || rules) spec.network = NetworkMode::Policy;
+  if (spec.network != NetworkMode::Policy) spec.network_plan = {};
+  for (const auto& text : flags.allow) spec.network_plan.base.allow.push_back(NetworkRule::parse(text));
+  for (const auto& text : flags.deny) spec.network_plan.base.deny.push_back(NetworkRule::parse(text));
+}
+
 void put_flags(const SandboxFlags& flags, engine::SandboxRequest& request) {
   SandboxSpec& spec = request.settings;
   for (const auto& path : flags.env_files) add_variables_of_file(spec.config.env, path);
@@ -170,7 +186,7 @@ void put_flags(const SandboxFlags& flags, engine::SandboxRequest& request) {
   put(spec.lifetime, flags.lifetime);
   put(spec.idle, flags.idle);
   put(spec.idle_pause, flags.idle_pause);
-  if (!flags.network.empty()) spec.network = flags.network == "host" ? NetworkMode::Host : NetworkMode::None;
+  put_network(flags, spec);
   if (!flags.userns.empty()) spec.userns = flags.userns == "host" ? UserNamespace::Host : UserNamespace::Auto;
   if (flags.read_only) spec.read_only = true;
   if (flags.accept_conflicts) spec.accept_conflicts = true;

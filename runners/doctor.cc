@@ -110,6 +110,10 @@ void Judge::kernel() {
                             "exists), or run with "
                             "--userns host"));
   probe("kernel", "seccomp", facts_.seccomp, CheckStatus::Fail, "install a kernel with CONFIG_SECCOMP_FILTER");
+  probe("kernel", "network policies", facts_.egress, CheckStatus::Warn,
+        unless_unprivileged(
+            "load the module (modprobe nft_tproxy), or install a kernel with CONFIG_NFT_TPROXY; until then "
+            "sandboxes with a network policy are refused"));
 }
 
 void Judge::permissions() {

@@ -49,7 +49,7 @@ struct HostFacts {
   bool initial_user_namespace = true;
   std::string container;  ///< "docker", "podman", "kubernetes", "lxc", …; empty: none seen
 
-  std::string erofs, erofs_from_file, overlay, overlay_on_home, id_mapped_mounts, user_namespaces, seccomp,
+  std::string erofs, erofs_from_file, overlay, overlay_on_home, id_mapped_mounts, user_namespaces, seccomp, egress,
       loop_devices;
 
   std::string cgroup_layout;                         ///< "v2", "v1 and v2", "v1", "none"

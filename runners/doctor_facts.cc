@@ -17,6 +17,7 @@
 #include "core/base/mount.h"
 #include "core/engine/sandbox_id.h"
 #include "runners/doctor.h"
+#include "runners/egress/namespace.h"
 #include "runners/isolation/cgroups.h"
 #include "runners/isolation/disk_image.h"
 #include "runners/isolation/id_map.h"
@@ -61,6 +62,7 @@ void look_at_kernel(HostFacts& facts) {
   std::sscanf(name.release, "%d.%d", &facts.kernel_major, &facts.kernel_minor);
   facts.erofs = reason([] { FsContext("erofs"); });
   facts.overlay = reason([] { FsContext("overlay"); });
+  facts.egress = probe_egress();
   if (status_field("Seccomp").empty()) facts.seccomp = "/proc/self/status does not tell of it";
   facts.user_namespaces = reason([] { make_user_namespace(id_map_for("doctor", host_id_range())); });
 }

@@ -20,8 +20,8 @@ namespace {
 
 constexpr const char* kSystemFile = "/etc/dsec/config.yaml";
 constexpr std::uint64_t kLargestFile = 1 << 20;
-const std::array<std::string, 7> kKeys = {"version",  "registries",   "presets", "contexts",
-                                          "defaults", "trajectories", "secrets"};
+const std::array<std::string, 8> kKeys = {"version",  "registries", "presets",      "resolver",
+                                          "contexts", "defaults",   "trajectories", "secrets"};
 const std::array<std::string, 2> kTrajectoryKeys = {"keep", "size"};
 const std::array<std::string, 3> kEntryKeys = {"url", "in_place", "allow_any_fs"};
 
@@ -99,6 +99,28 @@ void parse_secrets(const std::string& origin, const YAML::Node& value, Config& c
   for (const auto& word : value) {
     if (!word.IsScalar() || word.Scalar().empty()) throw fault(origin, word.Mark(), "a word is expected");
     config.secrets->push_back(word.Scalar());
+  }
+}
+
+std::vector<std::string> parse_texts(const std::string& origin, const YAML::Node& node, const char* what) {
+  std::vector<std::string> texts;
+  if (node.IsScalar()) return {node.Scalar()};
+  if (!node.IsSequence()) throw fault(origin, node.Mark(), std::string("a list of ") + what + " is expected");
+  for (const auto& item : node) {
+    if (!item.IsScalar()) throw fault(origin, item.Mark(), std::string("a list of ") + what + " is expected");
+    texts.push_back(item.Scalar());
+  }
+  return texts;
+}
+
+// What the rules mean is checked where they are used.
+void parse_presets(const std::string& origin, const YAML::Node& node, Config& config) {
+  if (!node.IsMap()) throw fault(origin, node.Mark(), "a mapping of names to network rules is expected");
+  for (const auto& preset : node) {
+    const std::string name = preset.first.as<std::string>("");
+    if (!valid_registry_name(name) || name.find('.') != std::string::npos)
+      throw fault(origin, preset.first.Mark(), quote(name) + " is no name for a preset");
+    config.presets[name] = parse_texts(origin, preset.second, "network rules");
   }
 }
 
@@ -243,6 +265,8 @@ Config Config::parse(const std::string& yaml, const std::string& origin) {
     if (member.second.IsNull()) continue;
     if (key == "trajectories") parse_trajectories(origin, member.second, config);
     if (key == "secrets") parse_secrets(origin, member.second, config);
+    if (key == "presets") parse_presets(origin, member.second, config);
+    if (key == "resolver") config.resolvers = parse_texts(origin, member.second, "name servers");
     if (key != "registries") continue;
     if (!member.second.IsMap())
       throw fault(origin, member.second.Mark(), "a mapping of names to registries is expected");
@@ -283,6 +307,8 @@ Config Config::load() {
   if (!own.trajectory_age) own.trajectory_age = config.trajectory_age;
   if (!own.trajectory_bytes) own.trajectory_bytes = config.trajectory_bytes;
   if (!own.secrets) own.secrets = std::move(config.secrets);
+  own.presets.merge(config.presets);
+  if (own.resolvers.empty()) own.resolvers = std::move(config.resolvers);
   std::sort(own.registries.begin(), own.registries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   return own;
 }

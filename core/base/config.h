@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,7 +24,9 @@ struct RegistryEntry {
 /// then the user's, whose entries win. With DSEC_CONFIG set, that file is the only one. Files that do not exist are
 /// empty.
 struct Config {
-  std::vector<RegistryEntry> registries;  ///< in order of names
+  std::vector<RegistryEntry> registries;                    ///< in order of names
+  std::map<std::string, std::vector<std::string>> presets;  ///< of network rules, by name
+  std::vector<std::string> resolvers;                       ///< name servers of the egress gateway; empty: the host's
   /// How long trajectories are kept, and how much room they may take.
   std::optional<std::chrono::milliseconds> trajectory_age;
   std::optional<std::uint64_t> trajectory_bytes;

@@ -136,12 +136,6 @@ ImageConfig merge_configs(std::span<const ImageConfig> bottom_to_top) {
 }
 
 SandboxRequest request_of(const EnvironmentSpec& environment, std::vector<LayerRef> layers) {
-  const auto refuse = [&](const std::string& what) {
-    return usage_error("environment " + quote(environment.name) + " asks for " + what +
-                       ", which this dsec cannot give");
-  };
-  if (!environment.network.allow.empty()) throw refuse("network.allow").hint("use network: none, or host");
-  if (!environment.network.phases.empty()) throw refuse("network.phases").hint("use network: none, or host");
   SandboxRequest request{.layers = std::move(layers), .settings = {}, .entrypoint = {}};
   SandboxSpec& spec = request.settings;
   spec.environment = environment.name;
@@ -155,7 +149,8 @@ SandboxRequest request_of(const EnvironmentSpec& environment, std::vector<LayerR
   spec.lifetime = environment.lifetime;
   spec.idle = environment.idle;
   spec.idle_pause = environment.idle_pause;
-  spec.network = environment.network.mode.value_or(NetworkMode::None);
+  spec.network = environment.network.mode;
+  spec.network_plan = environment.network.plan;
   spec.labels = environment.labels;
   return request;
 }

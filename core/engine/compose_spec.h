@@ -24,8 +24,7 @@ struct SandboxRequest {
   std::optional<std::vector<std::string>> entrypoint;
 };
 
-/// An environment of dsec.yaml on the layers that its references were resolved to. Throws Error (Usage) naming what
-/// cannot be honoured yet.
+/// An environment of dsec.yaml on the layers that its references were resolved to.
 SandboxRequest request_of(const EnvironmentSpec& environment, std::vector<LayerRef> layers);
 
 /// The layers, with those that snapshots among them stand on. Throws Error when one is not in the store.

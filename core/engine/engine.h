@@ -14,6 +14,7 @@
 #include "core/engine/branching.h"
 #include "core/engine/file_watch.h"
 #include "core/engine/http_exchange.h"
+#include "core/engine/network_report.h"
 #include "core/engine/session.h"
 #include "core/engine/trajectory.h"
 #include "core/model/sandbox_spec.h"
@@ -189,6 +190,12 @@ class Engine {
   virtual Trajectory trajectory(const std::string& id) = 0;
   /// Refused while the sandbox is there.
   virtual void remove_trajectory(const std::string& id) = 0;
+
+  virtual NetworkReport network(const std::string& id) = 0;
+  /// Replaces the policies of a sandbox that runs with one, or switches its phase: at once, also for what is open.
+  virtual void set_network(const std::string& id, const NetworkPlan& plan) = 0;
+  /// The records of its network from byte `from` on: whole lines of JSON; empty when there are no more.
+  virtual std::string network_log(const std::string& id, std::uint64_t from) = 0;
 };
 
 }  // namespace dsec::engine

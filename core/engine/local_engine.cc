@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/base/config.h"
 #include "core/base/error.h"
 #include "core/base/json_bytes.h"
 #include "core/base/version.h"
@@ -37,7 +38,10 @@ class EngineOfThisHost final : public LocalEngine {
   EngineOfThisHost(const Home& home, LayerStore& store, LayerMounter& mounter, LayerPacker& packer, Runners runners)
       : home_(home), records_(home_), store_(store), mounter_(mounter), packer_(packer), runners_(std::move(runners)) {}
 
-  SandboxInfo create(const SandboxSpec& spec) override {
+  SandboxInfo create(const SandboxSpec& wanted) override {
+    SandboxSpec spec = wanted;
+    // The lease shall say what the rules mean, whatever the configuration says later.
+    if (spec.network == NetworkMode::Policy) resolve_presets(spec.network_plan, presets());
     Runner& runner = runner_of(spec);
     if (!spec.name.empty() && !valid_sandbox_name(spec.name))
       throw usage_error(quote(spec.name) + " is no valid name for a sandbox")
@@ -324,8 +328,21 @@ class EngineOfThisHost final : public LocalEngine {
       throw usage_error("sandbox " + found + " is still there, and its trajectory with it").hint("dsec rm " + found);
     engine::remove_trajectory(home_, found);
   }
+  NetworkReport network(const std::string& id) override {
+    return with(id, [&](Runner& runner, const fs::path& directory) { return runner.network(directory); });
+  }
+  void set_network(const std::string& id, const NetworkPlan& wanted) override {
+    NetworkPlan plan = wanted;
+    resolve_presets(plan, presets());
+    with(id, [&](Runner& runner, const fs::path& directory) { runner.set_network(directory, plan); });
+  }
+  std::string network_log(const std::string& id, std::uint64_t from) override {
+    return with(id, [&](Runner& runner, const fs::path& directory) { return runner.network_log(directory, from); });
+  }
 
  private:
+  static NetworkPresets presets() { return network_presets(Config::load().presets); }
+
   Runner& runner_of(const SandboxSpec& spec) const {
     const auto found = runners_.find(spec.backend);
     if (found == runners_.end()) {

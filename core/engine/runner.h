@@ -118,6 +118,10 @@ class Runner {
                         int fd) = 0;
   virtual void copy_in(const std::filesystem::path& directory, const OpenLayers& layers, const std::string& path,
                        int fd) = 0;
+
+  virtual NetworkReport network(const std::filesystem::path& directory) = 0;
+  virtual void set_network(const std::filesystem::path& directory, const NetworkPlan& plan) = 0;
+  virtual std::string network_log(const std::filesystem::path& directory, std::uint64_t from) = 0;
 };
 
 }  // namespace dsec::engine

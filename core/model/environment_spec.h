@@ -11,12 +11,10 @@
 
 namespace dsec {
 
-/// What a network policy of an environment asks for. Only "none" and "host" can be run; a policy that parses but cannot
-/// be honoured yet is refused by name when the environment is run.
+/// What `network` of an environment or a build step says; presets are resolved when it runs.
 struct NetworkWish {
-  std::optional<NetworkMode> mode;            ///< set when the whole policy is "none" or "host"
-  std::vector<std::string> allow;             ///< presets, host names, CIDRs
-  std::map<std::string, std::string> phases;  ///< phase to policy
+  NetworkMode mode = NetworkMode::None;
+  NetworkPlan plan;  ///< with Policy
   bool operator==(const NetworkWish&) const = default;
 };
 

@@ -41,6 +41,18 @@ auto read_json(std::string_view what, Read&& read) {
 
 }  // namespace
 
+std::string_view to_string(NetworkMode mode) {
+  switch (mode) {
+    case NetworkMode::None:
+      return "none";
+    case NetworkMode::Host:
+      return "host";
+    case NetworkMode::Policy:
+      return "policy";
+  }
+  return "none";
+}
+
 Json to_json(const SandboxSpec& spec) {
   Json json = {{"name", spec.name},
                {"environment", spec.environment},
@@ -48,13 +60,14 @@ Json to_json(const SandboxSpec& spec) {
                {"accept_conflicts", spec.accept_conflicts},
                {"config", to_json(spec.config)},
                {"hostname", spec.hostname},
-               {"network", spec.network == NetworkMode::Host ? "host" : "none"},
+               {"network", to_string(spec.network)},
                {"userns", spec.userns == UserNamespace::Host ? "host" : "auto"},
                {"labels", spec.labels},
                {"read_only", spec.read_only},
                {"made_for_command", spec.made_for_command},
                {"remove_at_end", spec.remove_at_end},
                {"record", spec.record}};
+  if (spec.network == NetworkMode::Policy) json["network_plan"] = to_json(spec.network_plan);
   json["layers"] = Json::array();
   for (const Digest& layer : spec.layers) json["layers"].push_back(layer.str());
   json["binds"] = Json::array();
@@ -82,7 +95,12 @@ SandboxSpec sandbox_spec_from_json(const Json& json) {
     spec.accept_conflicts = json.value("accept_conflicts", false);
     spec.config = image_config_from_json(json.value("config", Json::object()));
     spec.hostname = json.value("hostname", "");
-    spec.network = json.value("network", "none") == "host" ? NetworkMode::Host : NetworkMode::None;
+    const std::string network = json.value("network", "none");
+    spec.network = network == "host"     ? NetworkMode::Host
+                   : network == "policy" ? NetworkMode::Policy
+                                         : NetworkMode::None;
+    if (spec.network == NetworkMode::Policy)
+      spec.network_plan = network_plan_from_json(json.value("network_plan", Json::object()));
     spec.userns = json.value("userns", "auto") == "host" ? UserNamespace::Host : UserNamespace::Auto;
     spec.labels = json.value("labels", std::map<std::string, std::string>{});
     spec.read_only = json.value("read_only", false);

@@ -5,17 +5,20 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/json.h"
 
 #include "core/base/digest.h"
 #include "core/model/layer_manifest.h"
+#include "core/model/network_policy.h"
 #include "core/model/operation_context.h"
 
 namespace dsec {
 
-enum class NetworkMode { None, Host };
+enum class NetworkMode { None, Host, Policy };
+std::string_view to_string(NetworkMode mode);
 enum class UserNamespace { Auto, Host };
 
 /// Absent means unlimited. A limit that the host cannot enforce is refused at creation.
@@ -47,6 +50,7 @@ struct SandboxSpec {
   std::vector<BindMount> binds;
   Limits limits;
   NetworkMode network = NetworkMode::None;
+  NetworkPlan network_plan;  ///< with Policy
   UserNamespace userns = UserNamespace::Auto;
   std::optional<std::chrono::milliseconds> lifetime;  ///< from creation to the end
   std::optional<std::chrono::milliseconds> idle;      ///< end when no operation ran or was attached for so long

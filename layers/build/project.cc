@@ -117,6 +117,26 @@ std::vector<std::string> text_list(const YAML::Node& node) {
   return out;
 }
 
+// Plain scalars as what they look like: the schema has seen to their kinds.
+Json json_of(const YAML::Node& node) {
+  if (node.IsMap()) {
+    Json json = Json::object();
+    for (const auto& pair : node) json[pair.first.Scalar()] = json_of(pair.second);
+    return json;
+  }
+  if (node.IsSequence()) {
+    Json json = Json::array();
+    for (const YAML::Node& item : node) json.push_back(json_of(item));
+    return json;
+  }
+  if (node.IsNull()) return nullptr;
+  const std::string& text = node.Scalar();
+  if (bool flag = false; node.Tag() != "!" && YAML::convert<bool>::decode(node, flag)) return flag;
+  if (!text.empty() && text.size() < 19 && text.find_first_not_of("0123456789") == std::string::npos)
+    return std::stoull(text);
+  return text;
+}
+
 Place place_of(const YAML::Node& node) { return {node.Mark().line + 1, node.Mark().column + 1}; }
 
 const std::vector<std::string>& file_schemes() {
@@ -184,12 +204,7 @@ class Reader {
       if (lifetime["idle_pause"]) spec.idle_pause = parse_duration(lifetime["idle_pause"].Scalar());
       if (lifetime["max"]) spec.lifetime = parse_duration(lifetime["max"].Scalar());
     }
-    if (const YAML::Node network = node["network"]; network && network.IsScalar()) {
-      spec.network.mode = network.Scalar() == "host" ? NetworkMode::Host : NetworkMode::None;
-    } else if (network) {
-      spec.network.allow = text_list(network["allow"]);
-      spec.network.phases = text_map(network["phases"]);
-    }
+    spec.network = network_wish(node["network"]);
     return spec;
   }
 
@@ -252,6 +267,22 @@ class Reader {
     return limits;
   }
 
+  NetworkWish network_wish(const YAML::Node& node) {
+    NetworkWish wish;
+    if (!node) return wish;
+    if (node.IsScalar()) {
+      wish.mode = node.Scalar() == "host" ? NetworkMode::Host : NetworkMode::None;
+      return wish;
+    }
+    wish.mode = NetworkMode::Policy;
+    try {
+      wish.plan = network_plan_from_json(json_of(node));
+    } catch (const Error& error) {
+      report(node, error.message());
+    }
+    return wish;
+  }
+
   void check_source(const YAML::Node& node) {
     const std::string& text = node.Scalar();
     const std::size_t colon = text.find(':');
@@ -274,7 +305,7 @@ class Reader {
       if (!run.workdir.empty()) absolute(node["workdir"]);
       run.user = text_or(node, "user");
       run.env = text_map(node["env"]);
-      run.network = text_or(node, "network", "none") == "host" ? NetworkMode::Host : NetworkMode::None;
+      run.network = network_wish(node["network"]);
       if (node["copy"] || node["git"]) report(node, "a step has one kind: `run` stands here with another");
       return run;
     }
@@ -467,7 +498,8 @@ Json to_json(const Step& step) {
                     {"workdir", run.workdir},
                     {"user", run.user},
                     {"env", run.env},
-                    {"network", run.network == NetworkMode::Host ? "host" : "none"}};
+                    {"network", run.network.mode == NetworkMode::Policy ? to_json(run.network.plan)
+                                                                        : Json(to_string(run.network.mode))}};
           },
           [](const CopyStep& copy) -> Json {
             return {{"copy", {{"from", copy.from}, {"to", copy.to}, {"mode", copy.mode ? Json(*copy.mode) : Json()}}}};

@@ -26,7 +26,7 @@ struct RunStep {
   std::vector<std::string> argv;  ///< a string of dsec.yaml stands as {"/bin/sh", "-c", …}
   std::string workdir, user;      ///< empty: what earlier steps set
   std::map<std::string, std::string> env;
-  NetworkMode network = NetworkMode::None;
+  NetworkWish network;
   bool operator==(const RunStep&) const = default;
 };
 struct CopyStep {

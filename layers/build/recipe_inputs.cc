@@ -37,7 +37,8 @@ class Opening {
       return examined({std::move(plan.source), std::move(plan.to), {}});
     }
     if (const auto* git = std::get_if<GitStep>(&step)) return examined({open(git_source(*git)), git->to, {}});
-    if (const auto* run = std::get_if<RunStep>(&step)) refuse_network(run->network == NetworkMode::Host, "the step");
+    if (const auto* run = std::get_if<RunStep>(&step))
+      refuse_network(run->network.mode != NetworkMode::None, "the step");
     return std::nullopt;
   }
 

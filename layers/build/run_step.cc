@@ -82,7 +82,8 @@ SandboxSpec sandbox_of(const RunRequest& request) {
   }
   configs.push_back(request.settings);
   spec.config = engine::merge_configs(configs);
-  spec.network = request.step.network;
+  spec.network = request.step.network.mode;
+  spec.network_plan = request.step.network.plan;
   spec.labels = {{"dsec.build", request.recipe.ref()}};
   spec.made_for_command = true;
   spec.remove_at_end = true;

@@ -45,10 +45,31 @@ Shape object(std::string description, std::vector<Shape::Field> fields) {
   return shape;
 }
 
+std::vector<Shape::Field> policy_fields() {
+  return {{"allow", list("Presets, host names, addresses and ranges, with ports", text(""))},
+          {"deny", list("What stays denied whatever allow says", text(""))},
+          {"strict", simple(Kind::Flag, "Only TLS and HTTP that show whom they are for")},
+          {"inject", list("Secrets added to plain HTTP requests, which go on over TLS",
+                          object("", {{"host", text("Host name"), true},
+                                      {"secret", text("env:NAME or file:/PATH of the host"), true},
+                                      {"header", text("Authorization by default")},
+                                      {"prefix", text("Before the secret, like \"Bearer \"")},
+                                      {"port", simple(Kind::Integer, "443 by default")}}))},
+          {"limits", object("", {{"connections", simple(Kind::Integer, "Open at once")},
+                                 {"bytes", simple(Kind::Size, "Both ways, over the sandbox's life")}})}};
+}
+
+Shape network_shape() {
+  std::vector<Shape::Field> fields = policy_fields();
+  fields.push_back({"phase", words("The phase it begins in", {"setup", "agent", "verify"})});
+  const Shape phase = nested(Kind::OneOf, "none or a policy", {words("", {"none"}), object("", policy_fields())});
+  fields.push_back({"phases", object("Policies of phases", {{"setup", phase}, {"agent", phase}, {"verify", phase}})});
+  return nested(Kind::OneOf, "none, host, or a policy", {words("", {"none", "host"}), object("", std::move(fields))});
+}
+
 Shape step_shape() {
   const Shape command = nested(Kind::OneOf, "A string for /bin/sh -c, or a list of arguments",
                                {simple(Kind::Command, ""), list("", text(""))});
-  const Shape network = words("Network of the step", {"none", "host"});
   Shape step =
       object("One step; its kind is the key",
              {{"run", command},
@@ -64,7 +85,7 @@ Shape step_shape() {
               {"env", map("Environment of later steps and of the layer", text(""))},
               {"workdir", text("Working directory of later steps and of the layer")},
               {"user", text("User of later steps and of the layer")},
-              {"network", network}});
+              {"network", network_shape()}});
   return step;
 }
 
@@ -81,13 +102,6 @@ Shape layer_shape() {
                  {"scrub", list("Further paths (patterns) to remove after the steps", text(""))},
                  {"keep", list("Paths (patterns) of the scrub list to leave alone", text(""))},
                  {"labels", map("Labels of the layer", text(""))}});
-}
-
-Shape network_shape() {
-  return nested(
-      Kind::OneOf, "none, host, or a policy",
-      {words("", {"none", "host"}), object("", {{"allow", list("Presets, host names, CIDRs and ports", text(""))},
-                                                {"phases", map("Policy per phase", text(""))}})});
 }
 
 Shape environment_shape() {

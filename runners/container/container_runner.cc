@@ -31,6 +31,7 @@
 #include "runners/container/sessions.h"
 #include "runners/container/start.h"
 #include "runners/container/state_file.h"
+#include "runners/egress/egress.h"
 #include "runners/isolation/writable_layer.h"
 
 namespace dsec::runners {
@@ -53,7 +54,16 @@ Channel keeper_of(const fs::path& directory) {
 class ContainerRunner final : public engine::Runner {
  public:
   ContainerRunner(const engine::Home& home, fs::path dsec)
-      : place_(home.run()), sandboxes_(home.sandboxes()), dsec_(std::move(dsec)), host_id_(home.host_id()) {}
+      : place_(home.run()),
+        sandboxes_(home.sandboxes()),
+        dsec_(std::move(dsec)),
+        host_id_(home.host_id()),
+        egress_(home.run(), [this] {
+          const UniqueFd group = cgroups().keepers_group();
+          UniqueFd procs(::openat(group.get(), "cgroup.procs", O_WRONLY | O_CLOEXEC));
+          if (!procs) throw system_error("open the keepers' control group");
+          return procs;
+        }) {}
   ~ContainerRunner() override {
     if (cgroups_) cgroups_->remove_unused_parents();
   }
@@ -73,12 +83,16 @@ class ContainerRunner final : public engine::Runner {
     std::string why;
     if (!cgroups().has_lifecycle(&why)) throw failure("sandboxes need a v2 control group: " + why);
     cgroups().check(spec.limits);
+    if (spec.network == NetworkMode::Policy) egress_.check(spec.network_plan);
     if (spec.limits.disk && !spec.read_only) check_disk_limit(sandboxes_, *spec.limits.disk);
   }
 
   void start(engine::RunnerRequest request) override {
     try {
       start_sandbox({place_, cgroups(), program(), dsec_}, request);
+      // Nothing of the user's runs yet.
+      if (request.spec.network == NetworkMode::Policy)
+        egress_.attach(request.directory, request.spec.network_plan, open_init(request.directory).get());
     } catch (...) {
       const std::exception_ptr failed = std::current_exception();
       try {
@@ -96,7 +110,9 @@ class ContainerRunner final : public engine::Runner {
     if (spec.argv.empty() || spec.argv[0].empty()) throw usage_error("no command is given");
     if (!spec.workdir.empty() && spec.workdir[0] != '/')
       throw usage_error("working directory " + quote(spec.workdir) + " is not absolute");
-    return start_exec(directory, keeper_of(directory), spec);
+    Channel keeper = keeper_of(directory);
+    egress_.ensure(directory, [&] { return open_init(directory); });
+    return start_exec(directory, std::move(keeper), spec);
   }
 
   std::unique_ptr<engine::OpenOperation> begin(const fs::path& directory,
@@ -185,12 +201,16 @@ class ContainerRunner final : public engine::Runner {
 
   void reclaim(const fs::path& directory) override {
     release(directory);
-    for (const char* name : {"upper", "work", "disk.img", "project", "files.lock", "spool", "state.json", ".tmp-state",
-                             "commands.jsonl", "control.sock", "hostname", "hosts", "resolv.conf", "machine-id"})
+    for (const char* name :
+         {"upper", "work", "disk.img", "project", "files.lock", "spool", "state.json", ".tmp-state", "commands.jsonl",
+          "control.sock", "hostname", "hosts", "resolv.conf", "machine-id", kNetworkFile, kNetworkLog})
       remove_tree(directory / name);
   }
 
-  void release_shared() override { cgroups().remove_unused_parents(); }
+  void release_shared() override {
+    egress_.release();
+    cgroups().remove_unused_parents();
+  }
 
   void logs(const fs::path& directory, const engine::LogOptions& options, const engine::LogSink& sink) override;
 
@@ -208,7 +228,40 @@ class ContainerRunner final : public engine::Runner {
             [&] { runners::copy_in(SandboxTree(directory, layers).files(), path, fd); });
   }
 
+  engine::NetworkReport network(const fs::path& directory) override { return egress_.report(directory); }
+
+  void set_network(const fs::path& directory, const NetworkPlan& plan) override {
+    if (!read_network_plan(directory))
+      throw usage_error("the sandbox was made without a network policy, and none can be given to it now")
+          .hint("make it with --network policy, which allows nothing at first");
+    egress_.set(directory, plan, [&] { return open_init(directory); });
+  }
+
+  std::string network_log(const fs::path& directory, std::uint64_t from) override {
+    const UniqueFd file(::open((directory / kNetworkLog).c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file && errno == ENOENT) return "";
+    if (!file || ::lseek(file.get(), static_cast<off_t>(from), SEEK_SET) < 0)
+      throw system_error("read the network log of the sandbox");
+    std::string text(1 << 20, '\0');
+    const ssize_t got = ::read(file.get(), text.data(), text.size());
+    if (got < 0) throw system_error("read the network log of the sandbox");
+    text.resize(static_cast<std::size_t>(got));
+    // The last line may still be growing.
+    text.resize(text.rfind('\n') + 1);
+    return text;
+  }
+
  private:
+  // PID 1's pidfd.
+  static UniqueFd open_init(const fs::path& directory) {
+    const std::optional<SandboxRecord> record = read_record(directory);
+    UniqueFd pidfd;
+    if (record && record->init_pid) pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, record->init_pid, 0)));
+    // The pid is PID 1's as long as its keeper has not reaped it.
+    if (!pidfd || !living_keeper(directory)) throw usage_error("the sandbox does not run");
+    return pidfd;
+  }
+
   const CgroupHost& cgroups() {
     const std::lock_guard lock(mutex_);
     if (!cgroups_) cgroups_.emplace(host_id_);
@@ -288,6 +341,7 @@ class ContainerRunner final : public engine::Runner {
   std::mutex mutex_;
   std::optional<CgroupHost> cgroups_;
   UniqueFd program_;
+  const Egress egress_;
 };
 
 // Keeps the last `tail` lines of what is sent through it.

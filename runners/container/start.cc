@@ -20,6 +20,7 @@
 #include "runners/container/channel.h"
 #include "runners/container/launch.h"
 #include "runners/container/overlay_identity.h"
+#include "runners/egress/egress.h"
 #include "runners/isolation/capabilities.h"
 #include "runners/isolation/id_map.h"
 #include "runners/isolation/resource_limits.h"
@@ -195,6 +196,8 @@ class Starter {
     if (!spec_.machine_id.empty()) add_file("machine-id", spec_.machine_id + "\n", wire::MountKind::Optional);
     if (spec_.network == NetworkMode::Host) {
       add_file("resolv.conf", read_file("/etc/resolv.conf", 1 << 20));
+    } else if (spec_.network == NetworkMode::Policy) {
+      add_file("resolv.conf", egress_resolv_conf());
     } else {
       // Empty, and the same file for all.
       add_mount(shared("base/etc/resolv.conf", MountFlags::kReadOnly | MountFlags::kNoDev | kQuiet),
@@ -221,6 +224,10 @@ class Starter {
   // Fixed for all sandboxes, so that a run here and one elsewhere see the same; the image and the caller may differ.
   std::vector<std::string> environment() const {
     std::vector<std::string> env{"HOSTNAME=" + hostname(), "TZ=UTC", "LANG=C.UTF-8"};
+    if (spec_.network == NetworkMode::Policy) {
+      const std::vector<std::string> proxy = egress_environment(hostname());
+      env.insert(env.end(), proxy.begin(), proxy.end());
+    }
     env.insert(env.end(), spec_.config.env.begin(), spec_.config.env.end());
     return env;
   }

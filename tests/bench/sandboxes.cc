@@ -2,6 +2,7 @@
 // keeper, user namespace, control groups and limits, masks, capabilities, filter. DSEC_HOME names the store, in which
 // LAYER has /bin/true.
 //   bench_sandboxes create LAYER ROUNDS   create, /bin/true as the main command, its end, remove: us per round
+//   bench_sandboxes create-network LAYER ROUNDS    the same with a network policy
 //   bench_sandboxes stages LAYER ROUNDS   the same, medians of its steps: us of create, the command, remove
 //   bench_sandboxes exec LAYER ROUNDS     /bin/true in a live sandbox, its streams captured: us per round
 //   bench_sandboxes unrecorded LAYER ROUNDS   the same in a sandbox without a trajectory
@@ -67,6 +68,12 @@ class Bench {
   }
   ~Bench() {
     for (const auto& [name, runner] : wiring_.runners()) runner.get().release_shared();
+  }
+
+  void create_with_policy(int rounds) {
+    spec_.network = NetworkMode::Policy;
+    spec_.network_plan.base.allow = {NetworkRule::parse("example.com"), NetworkRule::parse("*.example.org")};
+    create(rounds);
   }
 
   void create(int rounds) {
@@ -210,15 +217,19 @@ class Bench {
 
 int main(int argc, char** argv) {
   const std::string what = argc == 4 ? argv[1] : "";
-  static const std::set<std::string> kKnown{"create", "stages", "exec", "unrecorded", "named", "fleet", "fork", "idle"};
+  static const std::set<std::string> kKnown{"create", "create-network", "stages", "exec", "unrecorded",
+                                            "named",  "fleet",          "fork",   "idle"};
   if (!kKnown.contains(what)) {
-    std::fprintf(stderr, "usage: bench_sandboxes create|stages|exec|unrecorded|named|fleet|fork|idle LAYER COUNT\n");
+    std::fprintf(
+        stderr,
+        "usage: bench_sandboxes create|create-network|stages|exec|unrecorded|named|fleet|fork|idle LAYER COUNT\n");
     return 2;
   }
   try {
     Bench bench(argv[2]);
     const int count = std::stoi(argv[3]);
     if (what == "create") bench.create(count);
+    if (what == "create-network") bench.create_with_policy(count);
     if (what == "stages") bench.stages(count);
     if (what == "exec") bench.exec(count, Bench::Record::Unnamed);
     if (what == "unrecorded") bench.exec(count, Bench::Record::Nothing);

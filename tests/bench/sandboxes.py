@@ -131,6 +131,9 @@ def main() -> int:
         floor_create = lambda: number(floor, "create", tree, 50)
         met = [
             compare("create, true, gone", 1.5, floor_create, lambda: number(ours, "create", "base/true", 50)),
+            # At no less than 70 % of the rate of a sandbox without.
+            compare("create with a network policy", 1 / 0.7, lambda: number(ours, "create", "base/true", 50),
+                    lambda: number(ours, "create-network", "base/true", 50)),
             compare("exec of true", 1.3, lambda: number(ours, "fork", "base/true", 200),
                     lambda: number(ours, "exec", "base/true", 200)),
         ]

@@ -22,7 +22,7 @@ def test_bash_completes_verbs_groups_options_and_fixed_values(dsec):
     assert bash_completes(dsec, "dsec", "inspe") == {"inspect"}
     assert {"ls", "tag"} <= bash_completes(dsec, "dsec", "layer", "")
     assert {"--memory", "--cpus"} <= bash_completes(dsec, "dsec", "run", "--")
-    assert bash_completes(dsec, "dsec", "run", "--network", "") == {"none", "host"}
+    assert bash_completes(dsec, "dsec", "run", "--network", "") == {"none", "host", "policy"}
 
 
 def test_bash_knows_every_option_of_every_verb(dsec):

@@ -63,6 +63,9 @@ class FakeRunner final : public Runner {
   UniqueFd open_writable_layer(const fs::path&) override { return {}; }
   void copy_out(const fs::path&, const OpenLayers&, const std::string&, int) override {}
   void copy_in(const fs::path&, const OpenLayers&, const std::string&, int) override {}
+  NetworkReport network(const fs::path&) override { return {}; }
+  void set_network(const fs::path&, const NetworkPlan&) override {}
+  std::string network_log(const fs::path&, std::uint64_t) override { return ""; }
 };
 
 class FakeStore final : public LayerStore {

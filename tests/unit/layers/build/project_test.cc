@@ -69,7 +69,9 @@ TEST_CASE("the documented example is read whole", "[layers][build]") {
   CHECK(environment->limits.memory == 4ull << 30);
   CHECK(environment->idle == std::chrono::minutes(5));
   CHECK(environment->idle_pause == std::chrono::seconds(30));
-  CHECK(environment->network.allow == std::vector<std::string>{"pypi"});
+  CHECK(environment->network.mode == NetworkMode::Policy);
+  CHECK(environment->network.plan.base.allow == std::vector{NetworkRule::parse("pypi")});
+  CHECK(environment->network.plan.phases.at("verify").allow.empty());
   CHECK(project.layer(LayerRef::parse("workspace/toolz")) == &project.layers[1]);
   CHECK(project.layer(LayerRef::parse("workspace/other")) == nullptr);
 }

@@ -1,0 +1,179 @@
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/invocation.h"
+#include "cli/wiring.h"
+#include "core/base/error.h"
+#include "core/base/units.h"
+#include "core/engine/engine.h"
+
+namespace dsec::cli {
+namespace {
+
+constexpr std::chrono::milliseconds kLookAgain{200};
+
+void print_policy(Output& out, const NetworkPolicy& policy, const std::string& indent) {
+  for (const NetworkRule& rule : policy.deny) out.line(indent + "deny   " + rule.str());
+  for (const NetworkRule& rule : policy.allow) out.line(indent + "allow  " + rule.str());
+  for (const HeaderSecret& secret : policy.inject)
+    out.line(indent + "inject " + secret.host + ": " + secret.header + " from " + secret.secret);
+  if (policy.allow.empty() && policy.inject.empty()) out.line(indent + "nothing is allowed");
+  if (policy.strict) out.line(indent + "strict");
+  out.line(indent + "at most " + std::to_string(policy.connections) + " connections" +
+           (policy.bytes ? ", " + format_size(*policy.bytes) : ""));
+}
+
+void show(const std::string& name, Invocation& call) {
+  engine::Engine& engine = call.wiring().engine();
+  const engine::SandboxInfo info = engine.inspect(name);
+  const engine::NetworkReport report = engine.network(info.id);
+  Output& out = call.out();
+  if (out.json()) {
+    Json json = {{"id", info.id}, {"network", to_string(info.spec.network)}};
+    if (report.plan) {
+      json["plan"] = to_json(*report.plan);
+      json["attached"] = report.attached;
+      for (const auto& [key, value] : {std::pair{"connections", report.connections},
+                                       {"sent", report.sent},
+                                       {"received", report.received},
+                                       {"allowed", report.allowed},
+                                       {"denied", report.denied},
+                                       {"names", report.names}})
+        json[key] = value;
+    }
+    return out.json(json);
+  }
+  if (!report.plan) return out.line("network " + std::string(to_string(info.spec.network)));
+  out.line("network policy" + (report.plan->phase.empty() ? "" : ", phase " + report.plan->phase));
+  print_policy(out, report.plan->current(), "  ");
+  for (const auto& [phase, policy] : report.plan->phases) {
+    if (phase == report.plan->phase) continue;
+    out.line("in phase " + phase);
+    print_policy(out, policy, "  ");
+  }
+  if (!report.attached) {
+    if (info.state == engine::SandboxState::Running || info.state == engine::SandboxState::Paused)
+      out.line("not attached: the gateway is gone, and nothing passes until the next dsec exec or dsec net set");
+    return;
+  }
+  out.line(std::to_string(report.connections) + " connections now; since it was attached " +
+           std::to_string(report.allowed) + " requests were allowed and " + std::to_string(report.denied) +
+           " denied, " + format_size(report.sent) + " sent and " + format_size(report.received) + " received");
+}
+
+struct LogFlags {
+  std::string name;
+  bool follow = false, denied = false;
+};
+
+std::string record_text(const Json& record) {
+  const auto text = [&](const char* key) { return json_string_or(record, key, ""); };
+  std::string where = text("host");
+  if (const std::string address = text("address"); !address.empty()) where += (where.empty() ? "" : " ") + address;
+  if (const auto port = json_u64_or(record, "port", 0)) where += ":" + std::to_string(port);
+  std::string line = text("time") + "  " + text("verdict") + "  " + text("protocol") + "  " + where;
+  const auto sent = json_u64_or(record, "sent", 0), received = json_u64_or(record, "received", 0);
+  if (sent || received) line += "  " + format_size(sent) + " sent, " + format_size(received) + " received";
+  if (const std::string reason = text("reason"); !reason.empty()) line += "  (" + reason + ")";
+  return line;
+}
+
+void log(const LogFlags& flags, Invocation& call) {
+  engine::Engine& engine = call.wiring().engine();
+  const engine::SandboxInfo info = engine.inspect(flags.name);
+  std::uint64_t from = 0;
+  for (;;) {
+    // In this order: what was logged before the end is read after it.
+    const bool ends = !flags.follow || engine.inspect(info.id).state != engine::SandboxState::Running;
+    for (;;) {
+      const std::string lines = engine.network_log(info.id, from);
+      if (lines.empty()) break;
+      from += lines.size();
+      for (std::size_t begin = 0; begin < lines.size();) {
+        const std::size_t end = lines.find('\n', begin);
+        const Json record = parse_json(std::string_view(lines).substr(begin, end - begin), "network log");
+        begin = end + 1;
+        if (flags.denied && json_string_or(record, "verdict", "") != "deny") continue;
+        if (call.out().json())
+          call.out().json_line(record);
+        else
+          call.out().line(printable(record_text(record)));
+      }
+    }
+    if (ends) return;
+    std::this_thread::sleep_for(kLookAgain);
+  }
+}
+
+struct SetFlags {
+  std::string name, phase;
+  std::vector<std::string> allow, deny;
+  bool nothing = false;
+  std::optional<bool> strict;
+};
+
+void set(const SetFlags& flags, Invocation& call) {
+  engine::Engine& engine = call.wiring().engine();
+  const bool rules = flags.nothing || !flags.allow.empty() || !flags.deny.empty();
+  if (!rules && flags.phase.empty() && !flags.strict)
+    throw usage_error("nothing to set is given").hint("use --allow, --deny, --nothing, --strict or --phase");
+  if (flags.nothing && !flags.allow.empty()) throw usage_error("--nothing and --allow contradict each other");
+  const engine::SandboxInfo info = engine.inspect(flags.name);
+  NetworkPlan plan = engine.network(info.id).plan.value_or(NetworkPlan{});
+  if (!flags.phase.empty()) plan.phase = flags.phase == "none" ? "" : flags.phase;
+  const auto own = plan.phases.find(plan.phase);
+  NetworkPolicy& policy = own == plan.phases.end() ? plan.base : own->second;
+  if (rules) {
+    policy.allow.clear();
+    policy.deny.clear();
+    if (flags.nothing) policy.inject.clear();
+    for (const auto& text : flags.allow) policy.allow.push_back(NetworkRule::parse(text));
+    for (const auto& text : flags.deny) policy.deny.push_back(NetworkRule::parse(text));
+  }
+  if (flags.strict) policy.strict = *flags.strict;
+  attempt("cannot set the network of sandbox " + info.id, [&] { engine.set_network(info.id, plan); });
+  if (call.out().json())
+    call.out().json({{"id", info.id}, {"plan", to_json(*engine.network(info.id).plan)}});
+  else
+    call.out().line(flags.name);
+}
+
+}  // namespace
+
+void add_net_show(Command& net) {
+  auto name = std::make_shared<std::string>();
+  Command& verb = net.verb("show", "Show the network policy of a sandbox, and what it has done");
+  verb.positional("SANDBOX", *name, "Id, unique beginning of an id, or name");
+  verb.runs([name](Invocation& call) { show(*name, call); });
+}
+
+void add_net_log(Command& net) {
+  auto flags = std::make_shared<LogFlags>();
+  Command& verb = net.verb("log", "Show what a sandbox asked of the network");
+  verb.positional("SANDBOX", flags->name, "Id, unique beginning of an id, or name");
+  verb.flag("-f,--follow", flags->follow, "Go on until the sandbox has ended");
+  verb.flag("--denied", flags->denied, "Only what was denied");
+  verb.note("With -o json, one object a line: the records as they are kept.");
+  verb.runs([flags](Invocation& call) { log(*flags, call); });
+}
+
+void add_net_set(Command& net) {
+  auto flags = std::make_shared<SetFlags>();
+  Command& verb = net.verb("set", "Replace the network policy of a sandbox, or switch its phase");
+  verb.positional("SANDBOX", flags->name, "Id, unique beginning of an id, or name");
+  verb.options("--allow", "RULE", flags->allow, "Allow a preset, host, address or range, as in pypi.org:443");
+  verb.options("--deny", "RULE", flags->deny, "Deny one, whatever is allowed");
+  verb.flag("--nothing", flags->nothing, "Allow nothing");
+  verb.flag("--strict", flags->strict, "Only TLS and HTTP that show whom they are for; --strict=false: end that");
+  verb.choice("--phase", flags->phase, {"setup", "agent", "verify", "none"}, "Switch to the policy of a phase");
+  verb.note(
+      "The rules given are all that hold from now on, in the present phase if it has a policy of its own. Connections "
+      "that they do not allow are cut at once.");
+  verb.example("dsec net set web-1 --allow pypi --allow api.example.com");
+  verb.runs([flags](Invocation& call) { set(*flags, call); });
+}
+
+}  // namespace dsec::cli

@@ -1,0 +1,108 @@
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iostream>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "runners/egress/gateway/gateway.h"
+#include "runners/egress/gateway/server_connection.h"
+
+// dsec-egress: the egress gateway of one DSEC_HOME. dsec starts it with its listening control socket as descriptor 3
+// and the cgroup.procs of the keepers' group as 4; its arguments are that home, for who looks at processes, and the
+// name servers to ask. It reads what sandboxes and servers send, so it keeps no right over the host: everything that
+// needs one comes to it as a descriptor.
+
+namespace {
+
+using namespace dsec;
+
+constexpr uid_t kNobody = 65534;
+
+// Out of the caller's session and group, to live as long as there are sandboxes. What is returned is closed when the
+// gateway is ready, which the caller waits for.
+UniqueFd leave_caller() {
+  int ready[2];
+  if (::pipe2(ready, O_CLOEXEC) != 0) throw system_error("make a pipe");
+  // fork(2) here has nobody to race with: there is one thread.
+  const pid_t child = ::fork();
+  if (child < 0) throw system_error("fork");
+  if (child > 0) {
+    ::close(ready[1]);
+    char word = 0;
+    ::_exit(::read(ready[0], &word, 1) == 1 ? 0 : 1);
+  }
+  ::close(ready[0]);
+  ::setsid();
+  ::umask(077);
+  if (::chdir("/") != 0) throw system_error("chdir /");
+  // Outside whatever group dsec was called in, which may end with its caller.
+  if (::write(4, "0", 1) < 0 && errno != EBADF) throw system_error("join the keepers' control group");
+  ::close(4);
+  ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGHUP, SIG_IGN);
+  return UniqueFd(ready[1]);
+}
+
+void raise_limits() {
+  rlimit files = {};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) throw system_error("read the limit of open files");
+  constexpr rlim_t kWanted = 1u << 20;
+  if (files.rlim_max < kWanted) {
+    const rlimit more = {kWanted, kWanted};
+    if (::setrlimit(RLIMIT_NOFILE, &more) == 0) return;
+  }
+  files.rlim_cur = files.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &files) != 0) throw system_error("set the limit of open files");
+}
+
+void give_up_rights() {
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) throw system_error("set no_new_privs");
+  if (::geteuid() == 0) {
+    for (unsigned capability = 0; ::prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0; ++capability) {
+    }
+    if (::syscall(SYS_setgroups, 0, nullptr) != 0 || ::setresgid(kNobody, kNobody, kNobody) != 0 ||
+        ::setresuid(kNobody, kNobody, kNobody) != 0)
+      throw system_error("become nobody");
+  }
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct none[2] = {};
+  if (::syscall(SYS_capset, &header, none) != 0) throw system_error("give up capabilities");
+  // Others run as nobody, too: none of them shall look into a process that knows secrets.
+  if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) throw system_error("become undumpable");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    struct stat info = {};
+    if (::fstat(3, &info) != 0 || !S_ISSOCK(info.st_mode)) {
+      std::cerr << "dsec-egress is started by dsec; see man dsec-network\n";
+      return 2;
+    }
+    const uid_t owner = ::geteuid();
+    UniqueFd ready = leave_caller();
+    raise_limits();
+    egress::ServerConnection::read_trust();
+    give_up_rights();
+    ::prctl(PR_SET_NAME, "dsec-egress", 0, 0, 0);
+    egress::Gateway gateway(UniqueFd(3), owner, {argv + std::min(argc, 2), argv + argc});
+    write_all(ready.get(), "1");
+    ready.reset();
+    gateway.run();
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << "dsec-egress: " << error.what() << '\n';
+    return 1;
+  }
+}

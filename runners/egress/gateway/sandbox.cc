@@ -1,0 +1,267 @@
+#include "runners/egress/gateway/sandbox.h"
+
+#include <ifaddrs.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "runners/egress/gateway/datagrams.h"
+#include "runners/egress/gateway/relay.h"
+#include "runners/egress/gateway/socket_address.h"
+
+namespace dsec::egress {
+namespace {
+
+using std::chrono::seconds;
+
+// A name's addresses are kept so long, whatever its records say.
+constexpr seconds kShortestPin{30}, kLongestPin{3600}, kFailurePin{3};
+constexpr std::uint32_t kAnswerTtl = 60;
+// Of one sandbox: it could go on failing forever.
+constexpr std::uint64_t kLargestLog = 64ull << 20;
+constexpr seconds kOwnAddressesFor{5};
+
+std::string now_text() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const std::time_t whole = std::chrono::duration_cast<seconds>(now).count();
+  const auto part = std::chrono::duration_cast<std::chrono::milliseconds>(now).count() % 1000;
+  std::tm parts = {};
+  ::gmtime_r(&whole, &parts);
+  char text[64];
+  const std::size_t length = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
+  std::snprintf(text + length, sizeof text - length, ".%03dZ", static_cast<int>(part));
+  return text;
+}
+
+}  // namespace
+
+bool Host::owns(const IpAddress& address) {
+  if (const Clock::time_point now = Clock::now(); own_.empty() || now - read_ > kOwnAddressesFor) {
+    ifaddrs* list = nullptr;
+    // Without the list nothing could be said to be somebody else's.
+    if (::getifaddrs(&list) != 0) return true;
+    own_.clear();
+    for (const ifaddrs* each = list; each; each = each->ifa_next) {
+      if (!each->ifa_addr) continue;
+      const int family = each->ifa_addr->sa_family;
+      if (family == AF_INET)
+        own_.push_back(IpAddress::from_bytes(&reinterpret_cast<const sockaddr_in*>(each->ifa_addr)->sin_addr, 4));
+      else if (family == AF_INET6)
+        own_.push_back(IpAddress::from_bytes(&reinterpret_cast<const sockaddr_in6*>(each->ifa_addr)->sin6_addr, 16));
+    }
+    ::freeifaddrs(list);
+    std::erase_if(own_, [](const IpAddress& own) {
+      const SpecialRange* special = special_range(own);
+      return special && std::string_view(special->what) == "loopback";
+    });
+    read_ = now;
+  }
+  return std::find(own_.begin(), own_.end(), address) != own_.end();
+}
+
+Sandbox::Sandbox(Host& host, std::string id, NetworkPlan plan, std::map<std::string, std::string> secrets,
+                 std::vector<UniqueFd> descriptors, std::function<void()> ended)
+    : host_(host),
+      id_(std::move(id)),
+      plan_(std::move(plan)),
+      policy_(plan_.current()),
+      secrets_(std::move(secrets)),
+      descriptors_(std::move(descriptors)) {
+  datagrams_ = std::make_unique<Datagrams>(*this);
+  listener_ =
+      std::make_unique<Watch>(host_.loop, descriptor(kTcpListener), EPOLLIN, [this](std::uint32_t) { accept(); });
+  init_ = std::make_unique<Watch>(host_.loop, descriptor(kInitPidfd), EPOLLIN,
+                                  [ended = std::move(ended)](std::uint32_t) { ended(); });
+}
+
+Sandbox::~Sandbox() {
+  cut_all("the sandbox ended");
+  datagrams_.reset();
+  relays_.clear();
+}
+
+void Sandbox::accept() {
+  // Not all at once: others wait, too.
+  for (int i = 0; i < 64; ++i) {
+    SocketAddress peer;
+    UniqueFd client(::accept4(descriptor(kTcpListener), peer.data(), peer.room(), SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!client) {
+      if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
+      // It stays in the queue, and asking again at once would only burn the processor.
+      listener_->want(0);
+      accept_again_ =
+          std::make_unique<Timer>(host_.loop, std::chrono::milliseconds(100), [this] { listener_->want(EPOLLIN); });
+      return;
+    }
+    SocketAddress wanted;
+    if (::getsockname(client.get(), wanted.data(), wanted.room()) != 0) continue;
+    relays_.push_back(std::make_unique<Relay>(*this, std::move(client), wanted.address(), wanted.port()));
+    relays_.back()->start();
+  }
+}
+
+void Sandbox::forget(Relay& relay) {
+  host_.loop.later([this, alive = std::weak_ptr<bool>(alive_), &relay] {
+    if (alive.lock()) relays_.remove_if([&](const auto& each) { return each.get() == &relay; });
+  });
+}
+
+std::size_t Sandbox::open() const { return relays_.size() + datagrams_->size(); }
+
+void Sandbox::replace(NetworkPlan plan, std::map<std::string, std::string> secrets) {
+  plan_ = std::move(plan);
+  policy_ = plan_.current();
+  // The caller may not have what the first one had in its environment.
+  secrets.merge(secrets_);
+  secrets_ = std::move(secrets);
+  for (const auto& relay : relays_) relay->check();
+  datagrams_->check();
+}
+
+void Sandbox::cut_all(const std::string& reason) {
+  for (const auto& relay : relays_) relay->cut(reason);
+  datagrams_->cut(reason);
+}
+
+std::optional<std::string> Sandbox::secret(const HeaderSecret& secret) const {
+  const auto found = secrets_.find(secret.secret);
+  return found == secrets_.end() ? std::nullopt : std::optional(secret.prefix + found->second);
+}
+
+void Sandbox::resolve(const std::string& name, Resolved done) {
+  // Under a rule for any name a sandbox could make them up for ever.
+  if (names_.size() >= kMostNames && !names_.contains(name)) return done({});
+  Name& entry = names_[name];
+  if (!entry.asked && Clock::now() < entry.valid_until) return done(entry.resolution);
+  entry.waiting.push_back(std::move(done));
+  if (entry.asked) return;
+  entry.asked = true;
+  host_.resolver.resolve(name, [this, name, alive = std::weak_ptr<bool>(alive_)](const Resolution& resolution) {
+    if (!alive.lock()) return;
+    Name& answered = names_[name];
+    answered.asked = false;
+    answered.resolution = resolution;
+    const seconds ttl = resolution.addresses.empty()
+                            ? kFailurePin
+                            : std::clamp(seconds(resolution.ttl_seconds), kShortestPin, kLongestPin);
+    answered.valid_until = Clock::now() + ttl;
+    const std::vector<Resolved> waiting = std::move(answered.waiting);
+    answered.waiting.clear();
+    for (const Resolved& each : waiting) each(resolution);
+  });
+}
+
+std::optional<IpAddress> Sandbox::address_of(const std::string& name, bool four) {
+  Name& entry = names_[name];
+  if (entry.number == 0) {
+    if (numbered_.size() + 1 >= kMostNames) return std::nullopt;
+    numbered_.push_back(name);
+    entry.number = static_cast<std::uint32_t>(numbered_.size());
+  }
+  if (four) return IpAddress::v4(kNamesV4 + entry.number);
+  IpAddress address = *IpAddress::parse(kNamesV6);
+  for (int i = 0; i < 4; ++i) address.bytes[15 - i] = static_cast<std::uint8_t>(entry.number >> 8 * i);
+  return address;
+}
+
+std::optional<std::string> Sandbox::name_at(const IpAddress& address) const {
+  static const AddressRange four{IpAddress::v4(kNamesV4), 96 + 15}, six{*IpAddress::parse(kNamesV6), 96};
+  std::uint32_t number = 0;
+  if (four.contains(address))
+    number = address.as_v4() - kNamesV4;
+  else if (six.contains(address))
+    for (int i = 12; i < 16; ++i) number = number << 8 | address.bytes[i];
+  else
+    return std::nullopt;
+  return number == 0 || number > numbered_.size() ? std::string() : numbered_[number - 1];
+}
+
+bool Sandbox::admit(std::string& reason) const {
+  if (open() > policy_.connections) {
+    reason = "the limit of " + std::to_string(policy_.connections) + " connections is reached";
+    return false;
+  }
+  if (policy_.bytes && sent_ + received_ >= *policy_.bytes) {
+    reason = "the limit of " + std::to_string(*policy_.bytes) + " bytes is reached";
+    return false;
+  }
+  return true;
+}
+
+bool Sandbox::count(std::uint64_t sent, std::uint64_t received) {
+  sent_ += sent;
+  received_ += received;
+  if (!policy_.bytes || sent_ + received_ < *policy_.bytes) return true;
+  host_.loop.later([this, alive = std::weak_ptr<bool>(alive_)] {
+    if (alive.lock() && policy_.bytes) cut_all("the limit of " + std::to_string(*policy_.bytes) + " bytes is reached");
+  });
+  return false;
+}
+
+void Sandbox::log(const NetworkRecord& record) {
+  ++(std::string_view(record.verdict) == "deny" ? denied_ : allowed_);
+  Json json = {{"time", now_text()}, {"verdict", record.verdict}, {"protocol", record.protocol}};
+  if (!plan_.phase.empty()) json["phase"] = plan_.phase;
+  if (!record.host.empty()) json["host"] = record.host;
+  if (record.address) json["address"] = record.address->str();
+  if (record.port) json["port"] = record.port;
+  if (record.sent) json["sent"] = record.sent;
+  if (record.received) json["received"] = record.received;
+  if (record.requests) json["requests"] = record.requests;
+  if (record.duration) json["duration_ms"] = record.duration->count();
+  if (!record.reason.empty()) json["reason"] = record.reason;
+  if (lost_records_) json["lost_before"] = lost_records_;
+  const std::string line = canonical_json(json) + "\n";
+  if (logged_bytes_ + line.size() > kLargestLog ||
+      ::write(descriptor(kLogFile), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+    ++lost_records_;
+    return;
+  }
+  logged_bytes_ += line.size();
+  lost_records_ = 0;
+}
+
+void Sandbox::answer(std::string_view query, std::function<void(std::string)> reply) {
+  const std::optional<DnsQuestion> question = parse_dns_query(query);
+  if (!question) return;
+  NetworkRecord record;
+  record.protocol = "dns";
+  record.host = question->name;
+  const std::string name = normal_host_name(question->name);
+  NetworkVerdict verdict{false, "it is no host name"};
+  if (!name.empty()) verdict = evaluate_name(policy_, name);
+  record.reason = verdict.reason;
+  if (!verdict.allowed) {
+    // Nothing of the name leaves the host, so that no lookup can carry words out.
+    log(record);
+    return reply(dns_answer(*question, DnsCode::NoName, {}, 0));
+  }
+  // Other types have no use here, and HTTPS records would bring keys for encrypted ClientHellos.
+  if (question->type != kDnsA && question->type != kDnsAaaa) return reply(dns_answer(*question, DnsCode::Ok, {}, 0));
+  resolve(name, [this, question = *question, name, record, reply = std::move(reply)](const Resolution& result) mutable {
+    record.verdict = result.addresses.empty() ? "fail" : "allow";
+    if (result.addresses.empty())
+      record.reason = result.code == DnsCode::NoName ? "there is no such name"
+                      : result.code == DnsCode::Ok   ? "the name has no address"
+                                                     : "no name server answered";
+    // Both families of a name are one request to who looked it up.
+    if (question.type == kDnsA || result.addresses.empty()) log(record);
+    if (result.addresses.empty()) return reply(dns_answer(question, result.code, {}, 0));
+    const auto address = address_of(name, question.type == kDnsA);
+    reply(address ? dns_answer(question, DnsCode::Ok, {*address}, kAnswerTtl)
+                  : dns_answer(question, DnsCode::Refused, {}, 0));
+  });
+}
+
+Json Sandbox::report() const {
+  return {{"connections", open()},  {"sent", sent_},
+          {"received", received_},  {"allowed", allowed_},
+          {"denied", denied_},      {"names", numbered_.size()},
+          {"plan", to_json(plan_)}, {"lost_records", lost_records_}};
+}
+
+}  // namespace dsec::egress

