@@ -25,6 +25,7 @@ void declare_commands(Command& root) {
   add_stop(root);
   add_rm(root);
   add_wait(root);
+  add_replay(root);
 
   Command& traj = root.group("traj", "Trajectories: what was done to sandboxes");
   add_traj_ls(traj);
