@@ -110,6 +110,7 @@ constexpr Entry kCommands[] = {
     {"snapshot", add_snapshot},
     {"commit", add_commit},
     {"fork", add_fork},
+    {"replay", add_replay},
     {"traj", add_traj},
     {"session", add_session},
     {"net", add_net},

@@ -69,6 +69,7 @@ void add_fn_judge(Command& fn);
 void add_fn_bench(Command& fn);
 void add_fn_ls(Command& fn);
 void add_fn_pool(Command& fn);
+void add_replay(Command& root);
 void add_gc(Command& root);
 void add_doctor(Command& root);
 void add_system_df(Command& system);
