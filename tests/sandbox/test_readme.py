@@ -27,3 +27,15 @@ def test_branch_a_rollout(dsec):
     fork = re.search(r"^\+by (\w{22})$", told, flags=re.M)
     assert fork, told
     assert told.endswith(f"draft\ndraft\ndraft\nby {fork.group(1)}\n")
+
+
+def test_reproduce_a_rollout(dsec):
+    rootfs.import_base(dsec, "base/python")
+    told = run_section(dsec, "Reproduce a rollout")
+    assert "42\n" in told and "write" in told and "2 the same, 0 different" in told, told
+
+
+def test_judge_a_submission(dsec):
+    rootfs.import_base(dsec, "base/python")
+    told = run_section(dsec, "Judge a submission")
+    assert told.startswith("3\n") and "2 of 2 cases accepted" in told, told
