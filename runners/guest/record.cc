@@ -51,7 +51,7 @@ void link_part(Buffer& parts, const Command& command, int fd, const char* suffix
   memcpy(from, command.id, length);
   memcpy(from + length, suffix, strlen(suffix) + 1);
   name_beside(command.operation, suffix, to);
-  if (sys(__NR_linkat, keeper.spool_directory, from, trajectory_directory(), to, 0) < 0) return;
+  if (sys(__NR_linkat, keeper.spool_directory.open(), from, trajectory_directory(), to, 0) < 0) return;
   note_file_beside();
   if (command.operation.named) flush_file(fd);
   if (parts.size) parts.append(",");
