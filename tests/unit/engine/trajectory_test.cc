@@ -208,7 +208,24 @@ class EndedRunner final : public Runner {
   RunnerStatus status(const fs::path&) override { return {}; }
   std::unique_ptr<ExecStream> exec(const fs::path&, const ExecSpec&) override { return nullptr; }
   std::unique_ptr<OpenOperation> begin(const fs::path&, const OperationRequest&) override { return nullptr; }
-  std::unique_ptr<ExecStream> attach(const fs::path&, const std::string&) override { return nullptr; }
+  std::unique_ptr<ExecStream> attach(const fs::path&, const std::string&, const AttachFrom&) override {
+    return nullptr;
+  }
+  void signal(const fs::path&, const std::string&, int) override {}
+  SessionInfo open_session(const fs::path&, const SessionSpec&) override { return {}; }
+  std::unique_ptr<ExecStream> run_in_session(const fs::path&, const std::string&, const SessionCommand&) override {
+    return nullptr;
+  }
+  std::vector<SessionInfo> sessions(const fs::path&) override { return {}; }
+  void close_session(const fs::path&, const std::string&) override {}
+  UniqueFd connect(const fs::path&, std::uint16_t) override { return {}; }
+  std::unique_ptr<FileWatch> watch(const fs::path&, const std::string&, bool) override { return nullptr; }
+  void pause(const fs::path&) override {}
+  void resume(const fs::path&) override {}
+  std::unique_ptr<Stillness> hold_still(const fs::path&) override { return nullptr; }
+  NetworkReport network(const fs::path&) override { return {}; }
+  void set_network(const fs::path&, const NetworkPlan&) override {}
+  std::string network_log(const fs::path&, std::uint64_t) override { return ""; }
   std::vector<ExecInfo> commands(const fs::path&) override { return {}; }
   bool wait(const fs::path&, std::optional<std::chrono::milliseconds>) override { return true; }
   void stop(const fs::path&, std::chrono::milliseconds) override {}
