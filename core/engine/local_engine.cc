@@ -138,7 +138,10 @@ class EngineOfThisHost final : public LocalEngine {
 
   UniqueFd connect(const std::string& id, std::uint16_t port) override {
     if (port == 0) throw usage_error("port 0 is none");
-    return with(id, [&](Runner& runner, const fs::path& directory) { return runner.connect(directory, port); });
+    return with(id, [&](Runner& runner, const fs::path& directory) {
+      wake(runner, directory);
+      return runner.connect(directory, port);
+    });
   }
   void http(const std::string& id, std::uint16_t port, const HttpRequest& request, const HttpSink& sink) override {
     const Json asked = {{"method", request.method}, {"port", port}, {"path", json_bytes(request.path)}};
@@ -149,6 +152,7 @@ class EngineOfThisHost final : public LocalEngine {
           done_now = true;
           std::uint64_t bytes = 0;
           int status = 0;
+          wake(runner, directory);
           const UniqueFd stream = runner.connect(directory, port);
           http_exchange(stream.get(), request,
                         {.head =
@@ -557,8 +561,11 @@ class EngineOfThisHost final : public LocalEngine {
   // For operations that reach its files without its keeper.
   SandboxInfo awake(const std::string& id) {
     SandboxInfo info = inspect(id);
-    if (info.state == SandboxState::Paused) runner_of(info.spec).resume(records_.directory(info.id));
+    wake(runner_of(info.spec), records_.directory(info.id));
     return info;
+  }
+  static void wake(Runner& runner, const fs::path& directory) {
+    if (runner.status(directory).state == SandboxState::Paused) runner.resume(directory);
   }
 
   StillTree still_tree(const SandboxInfo& info) {

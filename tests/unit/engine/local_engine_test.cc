@@ -293,6 +293,7 @@ TEST_CASE_METHOD(Fixture, "operations on files resume what is paused, branching 
            [&] { engine->diff_content("dev", DiffForm::Patch, -1); },
            [&] { engine->copy_in("dev", "/", -1); },
            [&] { engine->copy_out("dev", "/", -1); },
+           [&] { engine->connect("dev", 80); },
        }) {
     engine->pause("dev");
     operation();
