@@ -100,12 +100,11 @@ class EngineOfThisHost final : public LocalEngine {
       throw usage_error(quote(spec.name) + " is no valid name for a session")
           .hint("use letters, digits, '_', '.' and '-', at most 63, not only digits");
     SessionInfo session;
-    const Operation operation = record(
-        id, {"session-open", canonical_json(session_open_request(spec)), spec.operation},
-        [&](Runner& runner, const fs::path& directory, Operation::Done& done) {
-          session = runner.open_session(directory, spec);
-          done.result = canonical_json({{"session", session.id}});
-        });
+    const Operation operation = record(id, {"session-open", canonical_json(session_open_request(spec)), spec.operation},
+                                       [&](Runner& runner, const fs::path& directory, Operation::Done& done) {
+                                         session = runner.open_session(directory, spec);
+                                         done.result = canonical_json({{"session", session.id}});
+                                       });
     if (!session.id.empty()) return session;
     session.id = json_string(parse_json(operation.done->result, "result"), "session");
     session.name = spec.name;
@@ -130,41 +129,43 @@ class EngineOfThisHost final : public LocalEngine {
     return with(id, [&](Runner& runner, const fs::path& directory) { return runner.sessions(directory); });
   }
   void close_session(const std::string& id, const std::string& session, const OperationContext& context) override {
-    record(id, {"session-close", canonical_json({{"session", session}}), context},
-           [&](Runner& runner, const fs::path& directory, Operation::Done&) {
-             runner.close_session(directory, session);
-           });
+    record(
+        id, {"session-close", canonical_json({{"session", session}}), context},
+        [&](Runner& runner, const fs::path& directory, Operation::Done&) { runner.close_session(directory, session); });
   }
 
   UniqueFd connect(const std::string& id, std::uint16_t port) override {
     if (port == 0) throw usage_error("port 0 is none");
-    return with(id, [&](Runner& runner, const fs::path& directory) { return runner.connect(directory, port); });
+    return with(id, [&](Runner& runner, const fs::path& directory) {
+      wake(runner, directory);
+      return runner.connect(directory, port);
+    });
   }
   void http(const std::string& id, std::uint16_t port, const HttpRequest& request, const HttpSink& sink) override {
     const Json asked = {{"method", request.method}, {"port", port}, {"path", json_bytes(request.path)}};
     bool done_now = false;
-    const Operation operation = record(
-        id, {"http", canonical_json(asked), request.operation},
-        [&](Runner& runner, const fs::path& directory, Operation::Done& done) {
-          done_now = true;
-          std::uint64_t bytes = 0;
-          int status = 0;
-          const UniqueFd stream = runner.connect(directory, port);
-          http_exchange(stream.get(), request,
-                        {.head =
-                             [&](const HttpResponse& response) {
-                               status = response.status;
-                               sink.head(response);
-                             },
-                         .body =
-                             [&](std::string_view part) {
-                               bytes += part.size();
-                               if (bytes <= kInlineContent) done.stdout_data += part;
-                               sink.body(part);
-                             }});
-          if (bytes > kInlineContent) done.stdout_data.clear();
-          done.result = canonical_json({{"status", status}, {"bytes", bytes}});
-        });
+    const Operation operation = record(id, {"http", canonical_json(asked), request.operation},
+                                       [&](Runner& runner, const fs::path& directory, Operation::Done& done) {
+                                         done_now = true;
+                                         std::uint64_t bytes = 0;
+                                         int status = 0;
+                                         wake(runner, directory);
+                                         const UniqueFd stream = runner.connect(directory, port);
+                                         http_exchange(stream.get(), request,
+                                                       {.head =
+                                                            [&](const HttpResponse& response) {
+                                                              status = response.status;
+                                                              sink.head(response);
+                                                            },
+                                                        .body =
+                                                            [&](std::string_view part) {
+                                                              bytes += part.size();
+                                                              if (bytes <= kInlineContent) done.stdout_data += part;
+                                                              sink.body(part);
+                                                            }});
+                                         if (bytes > kInlineContent) done.stdout_data.clear();
+                                         done.result = canonical_json({{"status", status}, {"bytes", bytes}});
+                                       });
     if (done_now) return;
     const Json result = parse_json(operation.done->result, "result");
     if (json_u64(result, "bytes") != operation.done->stdout_data.size())
@@ -451,9 +452,8 @@ class EngineOfThisHost final : public LocalEngine {
     RecordingPlace place = recording_place(info);
     // What cannot be done any more is no operation.
     if (!info.keeper_pid && request.context.op_id.empty()) place.trajectory.clear();
-    return record_operation(place, request, [&](std::uint64_t, Operation::Done& done) {
-      work(runner, records_.directory(info.id), done);
-    });
+    return record_operation(
+        place, request, [&](std::uint64_t, Operation::Done& done) { work(runner, records_.directory(info.id), done); });
   }
 
   // A command that is recorded by the keeper, which `start` returns nothing for when it knows the op_id.
@@ -557,8 +557,11 @@ class EngineOfThisHost final : public LocalEngine {
   // For operations that reach its files without its keeper.
   SandboxInfo awake(const std::string& id) {
     SandboxInfo info = inspect(id);
-    if (info.state == SandboxState::Paused) runner_of(info.spec).resume(records_.directory(info.id));
+    wake(runner_of(info.spec), records_.directory(info.id));
     return info;
+  }
+  static void wake(Runner& runner, const fs::path& directory) {
+    if (runner.status(directory).state == SandboxState::Paused) runner.resume(directory);
   }
 
   StillTree still_tree(const SandboxInfo& info) {

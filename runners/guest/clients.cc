@@ -98,7 +98,7 @@ void drop(Client& client) {
     client.command = nullptr;
     if (client.owns_input && !waits_for_input(*command)) end_input(*command);
   }
-  note_activity();
+  if (client.acts) note_activity();
 }
 
 Command* find_command(const Text& id) {
@@ -257,6 +257,7 @@ bool wakes(wire::Type type) {
     case wire::Type::Wait:
     case wire::Type::Pause:
     case wire::Type::Hold:
+    case wire::Type::SessionList:
     // What they record may be a pause or a snapshot.
     case wire::Type::Begin:
     case wire::Type::End:
@@ -271,6 +272,7 @@ bool handle(Client& client, wire::Type type, const char* data, size_t size) {
   wire::Reader reader(data, size);
   Command* const command = client.command;
   if (wakes(type)) wake();
+  if (wakes(type) || type == wire::Type::Begin) client.acts = true;
   switch (type) {
     case wire::Type::Exec: {
       Buffer frame = {};

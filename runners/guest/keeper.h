@@ -85,6 +85,7 @@ struct Client {
   bool started;      ///< it started the command
   bool waits_for_end, waits_for_pause, dead;
   bool holds;         ///< wants the sandbox frozen for as long as it is connected
+  bool acts;          ///< does more than look: its end begins the time of idleness anew
   bool awaits_start;  ///< it is told when its command is entered
   ClientOperation* operations;
   const NamedOperation* waits_for;  ///< whose end it is told, as Known

@@ -48,7 +48,7 @@ enum class Type : uint16_t {
                 ///< and before its answer
   Pause = 20,   ///< answered by Done when everything is frozen and its memory was given back, or by Failed
   Resume = 21,  ///< answered by Done; every other request resumes, too, but for those that
-                ///< only look (List, Wait), record (Begin, End) or freeze
+                ///< only look (List, SessionList, Wait), record (Begin, End) or freeze
   Hold = 22,    ///< answered by Done when everything is frozen; it stays so until this connection ends
   // keeper to dsec
   Started = 32,      ///< u32 pid of PID 1 as the keeper sees it

@@ -278,6 +278,7 @@ TEST_CASE_METHOD(Fixture, "a fork that fails leaves none behind", "[engine][fork
 
 TEST_CASE_METHOD(Fixture, "operations on files resume what is paused, branching does not", "[engine][pause]") {
   engine->create(spec("dev"));
+  const UniqueFd null = open_file("/dev/null", O_RDWR);
   const auto paused = [&] { return engine->inspect("dev").state == SandboxState::Paused; };
   engine->pause("dev");
   CHECK(paused());
@@ -291,8 +292,9 @@ TEST_CASE_METHOD(Fixture, "operations on files resume what is paused, branching 
   for (const auto& operation : std::vector<std::function<void()>>{
            [&] { engine->diff_stat("dev"); },
            [&] { engine->diff_content("dev", DiffForm::Patch, -1); },
-           [&] { engine->copy_in("dev", "/", -1); },
-           [&] { engine->copy_out("dev", "/", -1); },
+           [&] { engine->copy_in("dev", "/", null.get()); },
+           [&] { engine->copy_out("dev", "/", null.get()); },
+           [&] { engine->connect("dev", 80); },
        }) {
     engine->pause("dev");
     operation();
