@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <limits>
 
 #include "core/base/error.h"
 #include "core/base/units.h"
@@ -16,7 +17,8 @@ template <typename Number>
 Number parse_number(const std::string& text) {
   Number number{};
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (problem != std::errc{} || end != text.data() + text.size() || text.empty() || number < 0)
+  const bool finite = number >= 0 && number <= std::numeric_limits<Number>::max();  // "nan" and "inf" are read as well
+  if (problem != std::errc{} || end != text.data() + text.size() || text.empty() || !finite)
     throw usage_error(quote(text) + " is no number");
   return number;
 }

@@ -83,11 +83,11 @@ def test_a_detached_sandbox_that_is_to_go_is_removed_by_its_keeper(dsec, box):
 
 
 def test_a_foreground_sandbox_goes_at_its_end_though_dsec_was_killed(dsec, box):
-    process = dsec.popen("run", box, *sh("echo ready; sleep 0.5"))
+    process = dsec.popen("run", "--name", "left", box, *sh("echo ready; until [ -e /tmp/go ]; do sleep 0.05; done"))
     assert process.stdout.readline() == b"ready\n"
     process.kill()
     process.communicate()
-    assert dsec.ok("ps", "-q") != ""
+    dsec.run("exec", "left", "--", "touch", "/tmp/go")  # its own end may come before it is told
     assert is_gone(dsec)
 
 

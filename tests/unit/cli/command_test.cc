@@ -56,6 +56,18 @@ TEST_CASE("of an option that is given twice the last counts", "[cli][command]") 
   CHECK(sample.memory == 2048);
 }
 
+TEST_CASE("a decimal number is finite and not negative", "[cli][command]") {
+  Command root{nullptr, "dsec", "Test"};
+  std::optional<double> cpus;
+  Command& verb = root.verb("run", "Run").decimal("--cpus", cpus, "Cores");
+  verb.parse({"--cpus", "1.5"});
+  CHECK(cpus == 1.5);
+  for (const char* wrong : {"nan", "inf", "-1", "1e999", "1x", ""}) {
+    INFO(wrong);
+    CHECK(fault(verb, {"--cpus", wrong}).find("is no number") != std::string::npos);
+  }
+}
+
 TEST_CASE("a flag can be told apart from one that was not given", "[cli][command]") {
   Sample sample;
   Command& verb = sample.verb();

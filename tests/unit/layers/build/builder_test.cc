@@ -34,7 +34,7 @@ struct Fixture {
   std::vector<BuildOutcome> run(const std::string& yaml, BuildOptions options = {}) {
     const Project read = Project::parse(yaml, project / "dsec.yaml", {});
     const BuildPorts ports{*store,
-                           [this]() -> engine::LocalEngine& {
+                           []() -> engine::LocalEngine& {
                              FAIL("no step here needs a sandbox");
                              throw 0;
                            },
