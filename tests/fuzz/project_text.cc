@@ -2,6 +2,7 @@
 // Error is forgiven.
 #include <cstddef>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
