@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
+#include "layers/archive/refusal.h"
 #include "layers/archive/tar_reader.h"
 #include "layers/erofs/erofs_writer.h"
 #include "layers/erofs/mkfs.h"
@@ -48,6 +49,18 @@ class PlacedSink : public TreeSink {
 std::string uuid_for(const SourceFacts& facts, std::size_t image, const std::string& to) {
   // Two images of one layer, or of one input at two places, are two filesystems.
   return uuid_of(Digest::of(facts.identity.str() + "\n" + std::to_string(image) + "\n" + to));
+}
+
+/// The manifest names each directory that has no entry of its own, and its size is bounded; told before any blob is
+/// kept.
+void check_implied(const std::set<std::string>& directories) {
+  constexpr std::uint64_t kMost = 15 << 20;
+  std::uint64_t bytes = 0;
+  for (const std::string& path : directories) bytes += path.size() + 3;
+  if (bytes > kMost)
+    throw refusal(Refusal::EntryLimit, std::to_string(directories.size()) +
+                                           " directories have no entries of their own, and the names of more than " +
+                                           format_size(kMost) + " do not fit into a manifest");
 }
 
 }  // namespace
@@ -97,6 +110,7 @@ LayerManifest make_layer(engine::BlobSession& session, Source& source, const Imp
     ErofsWriter writer(mkfs, session, {.compression = options.compression, .uuid = uuid_for(facts, image, to)});
     PlacedSink sink(writer, to, step, progress);
     source.emit(image, sink);
+    check_implied(writer.implicit_directories());
     manifest.images.push_back(writer.finish());
     const std::set<std::string>& implied = writer.implicit_directories();
     for (const std::string& path : writer.directories())

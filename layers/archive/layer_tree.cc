@@ -4,6 +4,7 @@
 #include <deque>
 
 #include "core/base/error.h"
+#include "core/base/units.h"
 #include "layers/archive/layer_tree_node.h"
 #include "layers/archive/refusal.h"
 
@@ -14,6 +15,13 @@ constexpr std::string_view kMarker = ".wh.";
 constexpr std::string_view kOpaqueMarker = ".wh..wh..opq";
 constexpr std::string_view kBookkeeping = ".wh..wh.";
 constexpr int kMaxSymlinks = 40;  // the kernel's own bound for one path
+// Of all entries together: an archive of a few kilobytes could otherwise keep a processor busy for days.
+constexpr std::uint64_t kMaxSymlinkSteps = 20'000'000;
+// Deeper trees cannot be walked within an ordinary stack.
+constexpr std::size_t kMaxDepth = 4096;
+constexpr std::uint64_t kMaxImpliedBytes = 64 << 20;
+// Of links that wait for others of the same archive and name them through symlinks.
+constexpr int kMaxLinkRounds = 40;
 
 std::pair<std::string_view, std::string_view> split_last(std::string_view path) {
   const std::size_t slash = path.rfind('/');
@@ -43,10 +51,6 @@ struct LayerTree::Link {
   std::string path, target;
   std::uint32_t sequence;
 };
-
-/// Where a hard link may find its target: in the tree, or, when nothing there has the name, in what its archive
-/// deleted.
-enum class LayerTree::Resort { Archive, Deleted };
 
 LayerTree::LayerTree(Markers markers, const InputLimits& limits)
     : markers_(markers), limits_(limits), root_(std::make_unique<Node>()) {
@@ -112,19 +116,12 @@ bool LayerTree::end_archive() {
     ++sequence_;
     if (named.member.entry.type == EntryType::HardLink) {
       Link link{named.path, named.member.entry.target, sequence_};
-      if (!apply_link(link, Resort::Archive)) waiting.push_back(std::move(link));
+      if (!apply_link(link)) waiting.push_back(std::move(link));
     } else {
       apply(named.member, named.path, sequence_);
     }
   }
-  // Links to entries that came later, and links to those links.
-  for (const Resort resort : {Resort::Archive, Resort::Deleted}) {
-    for (bool progress = true; progress && !waiting.empty();) {
-      const std::size_t before = waiting.size();
-      std::erase_if(waiting, [&](const Link& link) { return apply_link(link, resort); });
-      progress = waiting.size() < before;
-    }
-  }
+  apply_waiting(waiting);
   if (!waiting.empty())
     throw refusal(Refusal::HardlinkTarget, "entry " + quote(waiting.front().path) + " is a hard link to " +
                                                quote(waiting.front().target) + ", which is not there");
@@ -139,6 +136,33 @@ bool LayerTree::end_archive() {
   return any;
 }
 
+/// Links to entries that came later, and links to those links; what cannot be made stays in `waiting`.
+void LayerTree::apply_waiting(std::vector<Link>& waiting) {
+  bool progress = true;
+  for (int round = 0; progress && round < kMaxLinkRounds && !waiting.empty(); ++round) {
+    // A link that was made lets those that name it follow at once, however many wait for one another.
+    std::unordered_multimap<std::string_view, std::size_t> by_target;
+    for (std::size_t i = 0; i < waiting.size(); ++i) by_target.emplace(waiting[i].target, i);
+    std::vector<bool> made(waiting.size());
+    for (std::size_t first = 0; first < waiting.size(); ++first) {
+      for (std::vector<std::size_t> ready = {first}; !ready.empty();) {
+        const std::size_t i = ready.back();
+        ready.pop_back();
+        if (made[i] || !apply_link(waiting[i])) continue;
+        made[i] = true;
+        const auto [begin, end] = by_target.equal_range(waiting[i].path);
+        for (auto next = begin; next != end; ++next) ready.push_back(next->second);
+      }
+    }
+    const std::size_t before = waiting.size();
+    std::vector<Link> left;
+    for (std::size_t i = 0; i < waiting.size(); ++i)
+      if (!made[i]) left.push_back(std::move(waiting[i]));
+    progress = left.size() < before;
+    waiting = std::move(left);
+  }
+}
+
 bool LayerTree::has_own_entry(std::string_view path) {
   if (own_.empty())
     for (const Named& named : pending_) own_.insert(named.path);
@@ -151,7 +175,11 @@ LayerTree::Node* LayerTree::walk(std::string_view path, std::string_view entry, 
   std::vector<Node*> stack = {root_.get()};
   std::deque<std::string> todo;
   for_each_part(path, [&](std::string_view part) { todo.emplace_back(part); });
+  std::vector<std::size_t> lengths = {0};  // of the paths of what is in `stack`
   for (int symlinks = 0; !todo.empty();) {
+    if (symlinks > 0 && ++symlink_steps_ > kMaxSymlinkSteps)
+      throw refusal(Refusal::NotRepresentable,
+                    "entry " + quote(entry) + " and those before it lead through too many symlinks");
     const std::string part = std::move(todo.front());
     todo.pop_front();
     if (part == ".") continue;
@@ -159,6 +187,7 @@ LayerTree::Node* LayerTree::walk(std::string_view path, std::string_view entry, 
       if (stack.size() == 1)
         throw refusal(Refusal::PathEscapesRoot, "entry " + quote(entry) + " leads out of the root through a symlink");
       stack.pop_back();
+      lengths.pop_back();
       continue;
     }
     Node& here = *stack.back();
@@ -172,7 +201,10 @@ LayerTree::Node* LayerTree::walk(std::string_view path, std::string_view entry, 
       if (++symlinks > kMaxSymlinks)
         throw refusal(Refusal::NotRepresentable, "entry " + quote(entry) + " leads through too many symlinks");
       const std::string& target = next->inode->entry.target;
-      if (target.starts_with('/')) stack.resize(1);
+      if (target.starts_with('/')) {
+        stack.resize(1);
+        lengths.resize(1);
+      }
       std::deque<std::string> parts;
       for_each_part(target, [&](std::string_view step) { parts.emplace_back(step); });
       todo.insert(todo.begin(), parts.begin(), parts.end());
@@ -189,8 +221,23 @@ LayerTree::Node* LayerTree::walk(std::string_view path, std::string_view entry, 
       if (!create) return nullptr;
       next = &place(here, part, implicit_directory());
       next->implicit = true;
+      // A short archive can imply a great many deep ones.
+      implied_bytes_ += lengths.back() + 1 + part.size();
+      if (implied_bytes_ > kMaxImpliedBytes)
+        throw refusal(Refusal::EntryLimit,
+                      "entry " + quote(entry.substr(0, 80)) +
+                          "… and those before it lie in directories without entries of their own, whose paths come "
+                          "to more than " +
+                          format_size(kMaxImpliedBytes));
     }
     stack.push_back(next);
+    lengths.push_back(lengths.back() + 1 + part.size());
+    // What a path says is bounded, but not what the symlinks on it add.
+    if (lengths.back() > limits_.path_bytes || stack.size() > kMaxDepth)
+      throw refusal(Refusal::PathLimit, "entry " + quote(entry) + " leads through symlinks to a path longer than the " +
+                                            std::to_string(limits_.path_bytes) + " bytes or " +
+                                            std::to_string(kMaxDepth) + " directories allowed")
+          .hint("allow more bytes with --max-path");
   }
   return stack.back();
 }
@@ -315,20 +362,27 @@ std::shared_ptr<const Inode> LayerTree::find_inode(const std::string& path, std:
   return nullptr;
 }
 
-bool LayerTree::apply_link(const Link& link, Resort resort) {
-  std::shared_ptr<const Inode> inode = find_inode(link.target, link.path);
-  if (!inode && resort == Resort::Deleted) {
-    for (const auto& [path, node] : deleted_) {
-      if (link.target != path && !path.empty() && !link.target.starts_with(path + "/")) continue;
-      const Node* here = node.get();
-      for_each_part(std::string_view(link.target).substr(path.size()), [&](std::string_view part) {
+/// What its own archive deleted at `target`: of several folders that it may have lain in, from the innermost.
+std::shared_ptr<const Inode> LayerTree::find_deleted(std::string_view target) const {
+  for (std::size_t end = target.size();; end = target.rfind('/', end - 1)) {
+    if (end == std::string_view::npos) end = 0;
+    if (const auto deleted = deleted_.find(target.substr(0, end)); deleted != deleted_.end()) {
+      const Node* here = deleted->second.get();
+      for_each_part(target.substr(end), [&](std::string_view part) {
         if (!here) return;
         const auto found = here->children.find(part);
         here = found == here->children.end() ? nullptr : found->second.get();
       });
-      if (here) inode = here->inode;
+      if (here) return here->inode;
     }
+    if (end == 0) return nullptr;
   }
+}
+
+/// False when the target is neither in the tree nor in what the archive deleted: it may still come.
+bool LayerTree::apply_link(const Link& link) {
+  std::shared_ptr<const Inode> inode = find_inode(link.target, link.path);
+  if (!inode) inode = find_deleted(link.target);
   if (!inode) return false;
   if (inode->entry.type == EntryType::Directory)
     throw refusal(Refusal::HardlinkTarget,

@@ -57,15 +57,16 @@ class LayerTree {
  private:
   struct Node;
   struct Link;  // a hard link whose target is not there yet
-  enum class Resort;
 
   void apply(TarMember& member, const std::string& path, std::uint32_t sequence);
-  bool apply_link(const Link& link, Resort resort);
+  bool apply_link(const Link& link);
+  void apply_waiting(std::vector<Link>& waiting);
   void apply_whiteout(const std::string& path);
   void apply_opaque(const std::string& directory);
   Node* walk(std::string_view path, std::string_view entry, bool create);
   Node* walk_for_deletion(std::string_view path, std::string_view entry);
   std::shared_ptr<const Inode> find_inode(const std::string& path, std::string_view entry);
+  std::shared_ptr<const Inode> find_deleted(std::string_view target) const;
   Node& place(Node& parent, std::string_view name, std::shared_ptr<const Inode> inode);
   void remove_child(Node& parent, std::string_view name);
   bool has_own_entry(std::string_view path);
@@ -78,6 +79,7 @@ class LayerTree {
   std::uint32_t archive_ = 0;   // its number, from 0
   std::uint32_t sequence_ = 0;  // of the entry in it
   bool image_has_entries_ = false;
+  std::uint64_t symlink_steps_ = 0, implied_bytes_ = 0;
 
   struct Named {
     std::string path;

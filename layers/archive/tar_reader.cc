@@ -31,6 +31,7 @@ struct TarReader::Pending {
   std::vector<std::string> dropped;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> sparse_map;  // formats 0.0 and 0.1
   std::uint64_t sparse_major = 0, sparse_minor = 0;
+  std::uint64_t bytes = 0;  // of extended headers
   bool sparse = false, any = false;
 };
 
@@ -139,6 +140,8 @@ std::optional<TarMember> TarReader::next() {
       case 'x':
       case 'X':  // Solaris
         if (!size || *size < 0) damaged("an extended header has no size");
+        pending.bytes += static_cast<std::uint64_t>(*size);
+        if (pending.bytes > kExtendedHeader) damaged("extended headers of " + format_size(pending.bytes));
         apply_records(pending, read_content(*size, "an extended header"));
         pending.any = true;
         continue;
@@ -147,6 +150,9 @@ std::optional<TarMember> TarReader::next() {
         if (const std::string records = read_content(*size, "a global header"); globals_ == Globals::Apply) {
           apply_records(*global_, records);
           // One name or size for all entries would only take apart what follows.
+          if (const auto problem = xattrs_problem(global_->xattrs)) damaged("a global header " + *problem);
+          global_->dropped.clear();
+          global_->sparse_map.clear();
           global_->path.reset();
           global_->link.reset();
           global_->size.reset();

@@ -131,11 +131,59 @@ TEST_CASE("hard links reach lower layers and what their own layer deletes", "[la
   trees = trees_of({low.str(), TarBuilder().hardlink("h", "g").file("g", "new").str()});
   CHECK(trees[0].content("h") == "old");
   CHECK(trees[0].content("g") == "new");
+  // What took the place of the deleted file afterwards, or that of the link's own folder, changes nothing.
+  CHECK(collapsed({low, TarBuilder().hardlink("d/h", "g").file(".wh.g").dir("g")}) == "d/ d/f d/h g/");
+  CHECK(collapsed({low, TarBuilder().dir("e").hardlink("e/h", "g").file("e").file(".wh.g")}) == "d/ d/f e");
   // Reading through a symlink of its own archive writes nothing there.
   CHECK(collapsed({TarBuilder().dir("d").file("d/f", "x").symlink("l", "d").hardlink("h", "l/f")}) ==
         "d/ d/f h=>d/f l->d");
   CHECK(refusal_of({TarBuilder().symlink("l", "../..").hardlink("h", "l/etc/passwd")}).find("path-escapes-root") !=
         std::string::npos);
+}
+
+TEST_CASE("links that wait for one another are made in one go, whatever their order", "[layers][oci]") {
+  TarBuilder tar;
+  constexpr int kLinks = 20'000;
+  for (int i = 0; i < kLinks; ++i) tar.hardlink("l" + std::to_string(i), "l" + std::to_string(i + 1));
+  tar.file("l" + std::to_string(kLinks), "x");
+  const RecordedTree tree = std::move(trees_of({tar.str()})[0]);
+  CHECK(tree.items().size() == kLinks + 1);
+}
+
+TEST_CASE("what a few bytes make long or slow is refused early", "[layers][oci]") {
+  std::string down;
+  for (int i = 0; i < 1000; ++i) down += "d/";
+  SECTION("symlinks that lead through many directories") {
+    TarBuilder low, top;
+    low.dir("d").symlink("s0", down);
+    for (int i = 1; i < 38; ++i) {
+      std::string target;
+      for (int dots = 0; dots < 2000; ++dots) target += "./";
+      low.symlink("s" + std::to_string(i), target + "s" + std::to_string(i - 1));
+    }
+    for (int i = 0; i < 2000; ++i) top.file("s37/f" + std::to_string(i));
+    CHECK(refusal_of({low, top}).find("lead through too many symlinks") != std::string::npos);
+  }
+  SECTION("symlinks that add up to a long path") {
+    std::vector<TarBuilder> layers;
+    for (int i = 0; i < 5; ++i)
+      layers.push_back(
+          TarBuilder().symlink("s" + std::to_string(i), (i ? "s" + std::to_string(i - 1) + "/" : "") + down));
+    layers.push_back(TarBuilder().file("s4/x"));
+    CHECK(refusal_of(layers).find("path-limit: entry 's4/x' leads through symlinks") != std::string::npos);
+  }
+  SECTION("directories without entries") {
+    TarBuilder tar;
+    for (int i = 0; i < 100; ++i) tar.file(std::to_string(i) + "/" + down + "x");
+    CHECK(refusal_of({tar}).find("entry-limit: ") != std::string::npos);
+  }
+  SECTION("extended headers that add up") {
+    TarBuilder tar;
+    for (int i = 0; i < 20; ++i)
+      tar.extended('x', TarBuilder::record("SCHILY.xattr.user." + std::to_string(i), std::string(60'000, 'v')));
+    tar.raw("f", {});
+    CHECK(refusal_of({tar}).find("layer-damaged: ") != std::string::npos);
+  }
 }
 
 TEST_CASE("attributes of a directory come from the last layer that has an entry for it", "[layers][oci]") {
