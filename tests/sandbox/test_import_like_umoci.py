@@ -138,8 +138,15 @@ def random_layers(seed: int) -> list[bytes]:
             parts = path.split("/")
             return ["/".join(parts[:end]) for end in range(1, len(parts))]
 
-        for _ in range(chance.randint(3, 14)):
-            path = "/".join(chance.choice(names) for _ in range(chance.randint(1, 3)))
+        def some_path() -> str:
+            return "/".join(chance.choice(names) for _ in range(chance.randint(1, 3)))
+
+        # Deletions come first: where they stand between entries, umoci follows symlinks that the same layer makes.
+        for _ in range(chance.randint(0, 4) if number else 0):
+            folder, _, name = some_path().rpartition("/")
+            layer.add(f"{folder}/.wh.{chance.choice([name, '.wh..opq'])}".lstrip("/"))
+        for _ in range(chance.randint(3, 12)):
+            path = some_path()
             if any(made.get(parent, "dir") != "dir" for parent in parents(path)):
                 continue
             if chance.random() < 0.9:
@@ -150,12 +157,7 @@ def random_layers(seed: int) -> list[bytes]:
             spelled = chance.choice(["", "./", "/"]) + path
             fields = {"mode": chance.choice([0o755, 0o700, 0o1777]), "uid": chance.choice([0, 5, 70000]),
                       "mtime": 1_600_000_000 + chance.choice([0, 0.25, 7])}
-            kind = chance.choices(["dir", "file", "link", "fifo", "symlink", "whiteout", "opaque"], [5, 6, 2, 1, 2, 3, 1])[0]
-            if kind in ("whiteout", "opaque"):
-                if number > 0:
-                    folder, _, name = path.rpartition("/")
-                    layer.add(f"{path}/.wh..wh..opq" if kind == "opaque" else f"{folder}/.wh.{name}".lstrip("/"))
-                continue
+            kind = chance.choices(["dir", "file", "link", "fifo", "symlink"], [5, 6, 2, 1, 2])[0]
             if kind == "link":
                 targets = [target for target in [*linkable, *(name for name in made if made[name] != "dir")] if target != path]
                 if not targets:
