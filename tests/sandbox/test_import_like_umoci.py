@@ -130,7 +130,7 @@ def real_layers() -> list[bytes]:
 def random_layers(seed: int) -> list[bytes]:
     """Few names, so that entries meet: layers that replace, delete, link and repeat what is there already."""
     chance = random.Random(seed)
-    names, layers, linkable = ["a", "b", "c", "é"], [], []
+    names, layers, linkable, links = ["a", "b", "c", "é"], [], [], set()
     for number in range(chance.randint(2, 4)):
         layer, made = Layer(), {}
 
@@ -141,9 +141,11 @@ def random_layers(seed: int) -> list[bytes]:
         def some_path() -> str:
             return "/".join(chance.choice(names) for _ in range(chance.randint(1, 3)))
 
-        # Deletions come first: where they stand between entries, umoci follows symlinks that the same layer makes.
+        # Deletions come first and lead through no symlink: umoci follows also those that the same layer makes or replaces.
         for _ in range(chance.randint(0, 4) if number else 0):
             folder, _, name = some_path().rpartition("/")
+            if any(parent in links for parent in [folder, *parents(folder)]):
+                continue
             layer.add(f"{folder}/.wh.{chance.choice([name, '.wh..opq'])}".lstrip("/"))
         for _ in range(chance.randint(3, 12)):
             path = some_path()
@@ -174,6 +176,8 @@ def random_layers(seed: int) -> list[bytes]:
             if kind != "dir":
                 made = {name: what for name, what in made.items() if not name.startswith(path + "/")}
             made[path] = kind
+            if kind in ("symlink", "link"):
+                links.add(path)
         linkable = [name for name, what in made.items() if what != "dir"] or linkable
         layers.append(layer.bytes())
     return layers
@@ -190,8 +194,8 @@ def test_random_images_look_as_umoci_unpacks_them(dsec, work, long_run):
         for limit in ("3GB", "1"):
             imported = dsec.run("import", "base/x", f"oci-layout:{image}:latest", "--platform", "linux/amd64", "--collapse-limit",
                                 limit)
-            if imported.code and "which the same archive makes" in imported.err:
-                break  # umoci writes through symlinks of the same layer
+            if imported.code and "path-escapes-root" in imported.err:
+                break  # umoci writes through symlinks of the same layer, and ends those that lead out at the root
             assert imported.code == 0, f"seed {seed}: {imported}"
             tree = work / f"tree{seed}-{limit}"
             tree.mkdir()
