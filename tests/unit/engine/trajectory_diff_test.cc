@@ -72,7 +72,7 @@ TEST_CASE("values of secrets are masked where they are set and wherever they sta
   CHECK(mask.is_secret("GITHUB_TOKEN"));
   CHECK(mask.is_secret("apiKey"));
   CHECK_FALSE(mask.is_secret("HOME"));
-  mask.learn({"GITHUB_TOKEN=abcdef123", "PIN_KEY=12", "HOME=/root/home"});
+  mask.learn(std::vector<std::string>{"GITHUB_TOKEN=abcdef123", "PIN_KEY=12", "HOME=/root/home"});
   CHECK(mask.text("it is abcdef123, abcdef123; 12 in /root/home") == "it is ********, ********; 12 in /root/home");
   const Json masked = mask.json({{"env", {"GITHUB_TOKEN=abcdef123", "PIN_KEY=12", "A=abcdef123", "B=2"}},
                                  {"argv", {"echo", "abcdef123"}},
