@@ -203,7 +203,9 @@ class EngineOfThisHost final : public LocalEngine {
     with(resolved, [&](Runner& runner, const fs::path& directory) {
       if (!runner.wait(directory, timeout)) throw failure("sandbox " + resolved + " did not end in time");
     });
-    return inspect(resolved);
+    // One that was to go at its end may have gone meanwhile, and is told of by its trajectory.
+    if (std::optional<SandboxInfo> info = read(resolved)) return *std::move(info);
+    return ended_sandbox(Trajectory::read(home_.trajectories() / resolved));
   }
 
   void stop(const std::string& id, std::chrono::milliseconds grace) override {
@@ -582,7 +584,23 @@ class EngineOfThisHost final : public LocalEngine {
     const fs::path directory = records_.directory(id);
     const std::optional<Lease> lease = records_.lease(id);
     if (!lease) return std::nullopt;
-    return describe(*lease, runner_of(lease->spec).status(directory));
+    SandboxInfo info = describe(*lease, runner_of(lease->spec).status(directory));
+    // Without a state it may be one that is being made, or one that was removed after its lease was read.
+    if (info.state == SandboxState::Orphaned && !records_.lease(id)) return std::nullopt;
+    return info;
+  }
+
+  static SandboxInfo ended_sandbox(const Trajectory& trajectory) {
+    SandboxInfo info{.id = trajectory.header.id, .spec = trajectory.header.spec, .state = SandboxState::Stopped};
+    info.created = trajectory.header.created;
+    info.reason = "it has ended and was removed";
+    for (const Operation& operation : trajectory.operations) {
+      if (operation.kind != "exec" || !exec_spec_of(operation).main || !operation.done) continue;
+      info.command = exec_spec_of(operation).argv;
+      info.main_result = exec_result_of(operation);
+      info.ended = operation.done->time;
+    }
+    return info;
   }
 
   static bool matches(const SandboxInfo& info, const ListFilter& filter) {

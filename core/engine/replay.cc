@@ -79,6 +79,7 @@ class Replay {
       if (options_.until && operation.seq > *options_.until) break;
       await_those_that_ended_before(operation.started);
       if (stopped_) break;
+      keep_distance(operation);
       report_.last = operation.seq;
       begin(operation);
       if (stopped_) break;
@@ -91,11 +92,19 @@ class Replay {
  private:
   struct Running {
     const Operation* recorded;
+    std::chrono::steady_clock::time_point begun;
     std::thread reader;
     ReplayedOperation done;
     std::exception_ptr failed;
     std::unique_ptr<CommandAgain> command;
   };
+
+  // While something runs, what it has done by the time the next operation begins may matter.
+  void keep_distance(const Operation& operation) const {
+    if (running_.empty()) return;
+    const Running& last = running_.back();
+    std::this_thread::sleep_until(last.begun + (operation.started - last.recorded->started));
+  }
 
   void begin(const Operation& operation) {
     if (operation.kind == "exec") return begin_command(operation);
@@ -112,6 +121,7 @@ class Replay {
   void begin_command(const Operation& operation) {
     Running& running = running_.emplace_back();
     running.recorded = running.done.recorded = &operation;
+    running.begun = std::chrono::steady_clock::now();
     if (exec_spec_of(operation).open_stdin && operation.done && input_was_cut(operation)) {
       skip(running.done, "its standard input was not kept whole");
       return tell_and_forget(std::prev(running_.end()));

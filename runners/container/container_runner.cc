@@ -92,7 +92,7 @@ class ContainerRunner final : public engine::Runner {
       start_sandbox({place_, cgroups(), program(), dsec_}, request);
       // Nothing of the user's runs yet.
       if (request.spec.network == NetworkMode::Policy)
-        egress_.attach(request.directory, request.spec.network_plan, open_init(request.directory).get());
+        egress_.attach(request.directory, request.spec.network_plan, pidfd_of_init(request.directory).get());
     } catch (...) {
       const std::exception_ptr failed = std::current_exception();
       try {
@@ -111,7 +111,7 @@ class ContainerRunner final : public engine::Runner {
     if (!spec.workdir.empty() && spec.workdir[0] != '/')
       throw usage_error("working directory " + quote(spec.workdir) + " is not absolute");
     Channel keeper = keeper_of(directory);
-    egress_.ensure(directory, [&] { return open_init(directory); });
+    egress_.ensure(directory, [&] { return pidfd_of_init(directory); });
     return start_exec(directory, std::move(keeper), spec);
   }
 
@@ -234,7 +234,7 @@ class ContainerRunner final : public engine::Runner {
     if (!read_network_plan(directory))
       throw usage_error("the sandbox was made without a network policy, and none can be given to it now")
           .hint("make it with --network policy, which allows nothing at first");
-    egress_.set(directory, plan, [&] { return open_init(directory); });
+    egress_.set(directory, plan, [&] { return pidfd_of_init(directory); });
   }
 
   std::string network_log(const fs::path& directory, std::uint64_t from) override {
@@ -253,7 +253,7 @@ class ContainerRunner final : public engine::Runner {
 
  private:
   // PID 1's pidfd.
-  static UniqueFd open_init(const fs::path& directory) {
+  static UniqueFd pidfd_of_init(const fs::path& directory) {
     const std::optional<SandboxRecord> record = read_record(directory);
     UniqueFd pidfd;
     if (record && record->init_pid) pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, record->init_pid, 0)));

@@ -19,6 +19,7 @@ def test_a_sandbox_runs_on_data_that_stays_in_the_registry(dsec, work):
 
     # gc lets go of the registry's file: nothing of it stays mounted.
     dsec.ok("layer", "rm", "base/box")
+    dsec.ok("traj", "rm", "-a")
     dsec.ok("gc")
     assert not [path for path in (dsec.home / "store/blobs").rglob("*") if path.is_file()]
     assert (work / "registry/blobs/sha256" / blobs["data"][:2] / blobs["data"]).is_file()
