@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <thread>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
@@ -216,8 +217,7 @@ class EngineOfThisHost final : public LocalEngine {
     const std::string resolved = records_.resolve(id);
     attempt("cannot remove sandbox " + resolved, [&] {
       const fs::path directory = records_.directory(resolved);
-      const FileLock lock = FileLock::try_lock(directory / "lock", FileLock::Mode::Exclusive);
-      if (!lock) throw failure("another process is changing it right now").hint("try again");
+      const FileLock lock = lock_for_change(directory);
       const std::optional<Known> sandbox = known(resolved);
       if (!sandbox) return records_.remove(resolved, "");
       Runner& runner = sandbox->runner;
@@ -577,6 +577,16 @@ class EngineOfThisHost final : public LocalEngine {
     std::vector<Digest> result;
     for (const StoredLayer& layer : layers) result.push_back(layer.digest);
     return result;
+  }
+
+  // Waits a little: whoever makes a process at this moment shares the lock with it until its exec.
+  static FileLock lock_for_change(const fs::path& directory) {
+    constexpr int kTries = 200;
+    for (int tries = 0; tries < kTries; ++tries) {
+      if (FileLock lock = FileLock::try_lock(directory / "lock", FileLock::Mode::Exclusive)) return lock;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    throw failure("another process is changing it right now").hint("try again");
   }
 
   // Empty when the sandbox disappears while it is looked at.
