@@ -70,8 +70,9 @@ void run(const Options& options, Invocation& call) {
     else
       call.out().raw(part);
   };
-  attempt("cannot get " + request.path + " from port " + std::to_string(target.port) + " of the sandbox",
-          [&] { call.wiring().engine().http(options.sandbox, target.port, request, {on_head, on_body}); });
+  attempt("cannot get " + request.path + " from port " + std::to_string(target.port) + " of the sandbox", [&] {
+    call.wiring().engine().http(options.sandbox, target.port, request, {on_head, on_body});
+  });
   if (call.out().json()) {
     Json json = bytes_to_json(content);
     json["status"] = answer.status;

@@ -85,7 +85,9 @@ bool has_terminal(engine::Engine& engine, const RunOptions& options) {
 
 void run(const RunOptions& options, Invocation& call) {
   engine::Engine& engine = call.wiring().engine();
-  SessionCommand command{.text = text_of(options), .detach = options.detach, .timeout = options.timeout,
+  SessionCommand command{.text = text_of(options),
+                         .detach = options.detach,
+                         .timeout = options.timeout,
                          .operation = operation_context(options.op_id)};
   const bool tty = !options.detach && has_terminal(engine, options);
   command.open_stdin = !options.detach && (options.interactive || (tty && on_terminal()));

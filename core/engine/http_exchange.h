@@ -15,10 +15,10 @@ namespace dsec::engine {
 
 struct HttpRequest {
   std::string method = "GET";
-  std::string path = "/";            ///< with its query
-  std::vector<std::string> headers;  ///< "Name: value"; over those that are sent anyway
-  std::string body;                  ///< empty: none
-  std::string host;                  ///< for the Host header: "localhost:8080"
+  std::string path = "/";                            ///< with its query
+  std::vector<std::string> headers;                  ///< "Name: value"; over those that are sent anyway
+  std::string body;                                  ///< empty: none
+  std::string host;                                  ///< for the Host header: "localhost:8080"
   std::optional<std::chrono::milliseconds> timeout;  ///< without a byte of the answer; none: no limit
   OperationContext operation;
 };

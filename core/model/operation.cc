@@ -246,12 +246,9 @@ Json exec_request(const ExecSpec& spec) {
 }
 
 Json session_open_request(const SessionSpec& spec) {
-  return {{"session", spec.name},
-          {"shell", json_bytes(spec.shell)},
-          {"env", list_of_bytes(spec.env)},
-          {"workdir", json_bytes(spec.workdir)},
-          {"user", json_bytes(spec.user)},
-          {"tty", spec.tty}};
+  return {{"session", spec.name},           {"shell", json_bytes(spec.shell)},
+          {"env", list_of_bytes(spec.env)}, {"workdir", json_bytes(spec.workdir)},
+          {"user", json_bytes(spec.user)},  {"tty", spec.tty}};
 }
 
 Json session_request(const std::string& session, const SessionCommand& command) {
@@ -297,13 +294,13 @@ ExecResult exec_result_of(const Operation& operation) {
 
 Json exec_result_json(const ExecResult& result) {
   Json json = {{"cause", word_of(kCauses, result.cause)},
-          {"exit_code", result.exit_code},
-          {"signal", result.signal},
-          {"duration_us", result.duration.count()},
-          {"stdout_bytes", result.stdout_bytes},
-          {"stderr_bytes", result.stderr_bytes},
-          {"stdout_dropped", result.stdout_dropped},
-          {"stderr_dropped", result.stderr_dropped}};
+               {"exit_code", result.exit_code},
+               {"signal", result.signal},
+               {"duration_us", result.duration.count()},
+               {"stdout_bytes", result.stdout_bytes},
+               {"stderr_bytes", result.stderr_bytes},
+               {"stdout_dropped", result.stdout_dropped},
+               {"stderr_dropped", result.stderr_dropped}};
   if (result.session_ended) json["session_ended"] = true;
   return json;
 }

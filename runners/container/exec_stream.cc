@@ -58,7 +58,8 @@ class Skip {
   std::uint64_t left_[2];
 };
 
-std::deque<ExecEvent> early_events(const engine::AttachFrom& from, const std::function<void(const engine::SpoolSink&)>& read) {
+std::deque<ExecEvent> early_events(const engine::AttachFrom& from,
+                                   const std::function<void(const engine::SpoolSink&)>& read) {
   std::deque<ExecEvent> events;
   Skip skip(from);
   read([&](unsigned stream, auto, std::string_view data) {
@@ -170,8 +171,9 @@ std::unique_ptr<engine::ExecStream> attach_exec(const std::filesystem::path& dir
 std::unique_ptr<engine::ExecStream> replay_exec(const std::filesystem::path& directory, const engine::ExecInfo& info,
                                                 const engine::AttachFrom& from) {
   const std::uint64_t dropped[2] = {info.result->stdout_dropped, info.result->stderr_dropped};
-  std::deque<ExecEvent> events = early_events(
-      from, [&](const engine::SpoolSink& sink) { engine::read_spool(engine::open_spool(directory, info.exec_id), dropped, sink); });
+  std::deque<ExecEvent> events = early_events(from, [&](const engine::SpoolSink& sink) {
+    engine::read_spool(engine::open_spool(directory, info.exec_id), dropped, sink);
+  });
   events.push_back({ExecEvent::Kind::Exited, "", *info.result});
   return engine::ended_command(info.exec_id, std::move(events));
 }

@@ -31,9 +31,15 @@ TEST_CASE("what differs between two runs is the same afterwards", "[replay]") {
 TEST_CASE("what is a result is not taken for a property of the run", "[replay]") {
   const Normaliser normaliser;
   const std::pair<const char*, const char*> pairs[] = {
-      {"3 passed", "4 passed"},       {"exit 12", "exit 13"},     {"x = 0x1f", "x = 0x2f"},
-      {"[1, 2]", "[1, 3]"},           {"/home/a", "/home/b"},     {"version 1.2.3", "version 1.2.4"},
-      {"line 10: error", "line 11: error"}, {"a\nb\n", "a\nb"}, {"items", "item"},
+      {"3 passed", "4 passed"},
+      {"exit 12", "exit 13"},
+      {"x = 0x1f", "x = 0x2f"},
+      {"[1, 2]", "[1, 3]"},
+      {"/home/a", "/home/b"},
+      {"version 1.2.3", "version 1.2.4"},
+      {"line 10: error", "line 11: error"},
+      {"a\nb\n", "a\nb"},
+      {"items", "item"},
   };
   for (const auto& [left, right] : pairs) {
     INFO(left);
