@@ -254,6 +254,7 @@ bool end(Client& client, wire::Reader& reader) {
 bool wakes(wire::Type type) {
   switch (type) {
     case wire::Type::List:
+    case wire::Type::SessionList:
     case wire::Type::Wait:
     case wire::Type::Pause:
     case wire::Type::Hold:
