@@ -25,9 +25,6 @@ Json to_json(const FunctionSpec& spec) {
                {"workdir", spec.workdir},
                {"pool", spec.pool},
                {"pool_idle_ms", spec.pool_idle.count()}};
-  json["devices"] = Json::array();
-  for (const FunctionDevice& device : spec.devices)
-    json["devices"].push_back({{"path", device.path}, {"shared", device.shared}});
   return json;
 }
 

@@ -22,13 +22,6 @@ struct FunctionLimits {
   bool operator==(const FunctionLimits&) const = default;
 };
 
-/// A device node that calls see.
-struct FunctionDevice {
-  std::string path;     ///< absolute, of this host and inside
-  bool shared = false;  ///< otherwise given to one sandbox at a time
-  bool operator==(const FunctionDevice&) const = default;
-};
-
 /// An entry of `functions` in dsec.yaml: see man/dsec-fn.1.md.
 struct FunctionSpec {
   std::string name, environment;
@@ -39,7 +32,6 @@ struct FunctionSpec {
   std::string workdir;  ///< empty: the environment's
   unsigned pool = 0;    ///< sandboxes to have ready
   std::chrono::milliseconds pool_idle{600'000};
-  std::vector<FunctionDevice> devices;
   bool operator==(const FunctionSpec&) const = default;
 };
 

@@ -232,12 +232,6 @@ class Reader {
     if (!spec.workdir.empty()) absolute(node["workdir"]);
     if (node["pool"]) spec.pool = static_cast<unsigned>(std::min(std::stoul(node["pool"].Scalar()), 10'000ul));
     if (node["pool_idle"]) spec.pool_idle = parse_duration(node["pool_idle"].Scalar());
-    for (const YAML::Node& item : node["devices"] ? node["devices"] : YAML::Node(YAML::NodeType::Sequence)) {
-      const YAML::Node path = item.IsScalar() ? item : item["path"];
-      spec.devices.push_back({path.Scalar(), !item.IsScalar() && text_or(item, "shared", "false") == "true"});
-      if (!path.Scalar().starts_with("/dev/")) report(path, quote(path.Scalar()) + " is no path below /dev");
-      absolute(path);
-    }
     return spec;
   }
 

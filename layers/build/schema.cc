@@ -146,10 +146,6 @@ Shape function_shape() {
                                {"memory", simple(Kind::Size, "Bytes of memory, like 256MiB")},
                                {"pids", simple(Kind::Integer, "Processes and threads")},
                                {"disk", simple(Kind::Size, "Bytes of the writable layer")}});
-  const Shape device =
-      nested(Kind::OneOf, "A device node of the host, or {path, shared}",
-             {text(""), object("", {{"path", text("Absolute path below /dev"), true},
-                                    {"shared", simple(Kind::Flag, "Given to several sandboxes at a time")}})});
   return object("A type of function calls: a command with limits in an environment",
                 {{"environment", text("The environment that a call runs in"), true},
                  {"command", command_shape("A string for /bin/sh -c, or a list of arguments"), true},
@@ -160,8 +156,7 @@ Shape function_shape() {
                  {"compile_limits", object("Limits of compile", stage_limits())},
                  {"workdir", text("Where files of a call are put and commands start")},
                  {"pool", simple(Kind::Integer, "Sandboxes to have ready; none by default")},
-                 {"pool_idle", simple(Kind::Duration, "A sandbox that waited so long goes, 10m by default")},
-                 {"devices", list("Device nodes that calls see", device)}});
+                 {"pool_idle", simple(Kind::Duration, "A sandbox that waited so long goes, 10m by default")}});
 }
 
 Shape whole_shape() {

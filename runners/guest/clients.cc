@@ -258,7 +258,6 @@ bool wakes(wire::Type type) {
     case wire::Type::Wait:
     case wire::Type::Pause:
     case wire::Type::Hold:
-    case wire::Type::SessionList:
     // What they record may be a pause or a snapshot.
     case wire::Type::Begin:
     case wire::Type::End:
