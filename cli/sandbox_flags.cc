@@ -42,7 +42,7 @@ void declare(Command& command, SandboxFlags& flags) {
   command.duration("--idle", flags.idle, "End when no command ran for so long; 0: never");
   command.duration("--idle-pause", flags.idle_pause, "Pause when no command ran for so long; the next one resumes");
   command.choice("--network", flags.network, {"none", "host", "policy"}, "Network of the sandbox (default: none)");
-  command.options("--allow", "RULE", flags.allow, "Allow a preset, host, address or range, as in pypi.org:443");
+  command.options("--allow", "RULE", flags.allow, "Allow a preset, host, address or range, as in example.org:443");
   command.options("--deny", "RULE", flags.deny, "Deny one, whatever is allowed");
   command.choice("--userns", flags.userns, {"auto", "host"},
                  "User namespace; host: root inside is root outside (default: auto)");

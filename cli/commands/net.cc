@@ -164,7 +164,7 @@ void add_net_set(Command& net) {
   auto flags = std::make_shared<SetFlags>();
   Command& verb = net.verb("set", "Replace the network policy of a sandbox, or switch its phase");
   verb.positional("SANDBOX", flags->name, "Id, unique beginning of an id, or name");
-  verb.options("--allow", "RULE", flags->allow, "Allow a preset, host, address or range, as in pypi.org:443");
+  verb.options("--allow", "RULE", flags->allow, "Allow a preset, host, address or range, as in example.org:443");
   verb.options("--deny", "RULE", flags->deny, "Deny one, whatever is allowed");
   verb.flag("--nothing", flags->nothing, "Allow nothing");
   verb.flag("--strict", flags->strict, "Only TLS and HTTP that show whom they are for; --strict=false: end that");

@@ -344,7 +344,7 @@ class EngineOfThisHost final : public LocalEngine {
   }
 
  private:
-  static NetworkPresets presets() { return network_presets(Config::load().presets); }
+  static NetworkPresets presets() { return Config::load().presets; }
 
   Runner& runner_of(const SandboxSpec& spec) const {
     const auto found = runners_.find(spec.backend);

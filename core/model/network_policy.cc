@@ -369,17 +369,6 @@ Json to_json(const NetworkPlan& plan) {
   return json;
 }
 
-NetworkPresets network_presets(const NetworkPresets& own) {
-  NetworkPresets presets = own;
-  // insert() leaves what is there: a site's own mirrors replace ours.
-  presets.insert({"pypi", {"pypi.org", "files.pythonhosted.org"}});
-  presets.insert({"npm", {"registry.npmjs.org"}});
-  presets.insert({"debian", {"*.debian.org"}});
-  presets.insert(
-      {"github", {"github.com", "github.com:22", "api.github.com", "codeload.github.com", "*.githubusercontent.com"}});
-  return presets;
-}
-
 void resolve_presets(NetworkPlan& plan, const NetworkPresets& presets) {
   const auto expand = [&](std::vector<NetworkRule>& rules) {
     std::vector<NetworkRule> expanded;
@@ -394,7 +383,9 @@ void resolve_presets(NetworkPlan& plan, const NetworkPresets& presets) {
         for (const auto& [name, texts] : presets) names.push_back(name);
         Error error = usage_error("there is no network preset " + quote(rule.name));
         for (const std::string& near : nearest_names(rule.name, names, 1)) error.hint("did you mean " + near);
-        throw std::move(error).hint("a host of one word is written with a dot at its end: " + rule.name + ".");
+        throw std::move(error)
+            .hint("define it in the configuration: presets: {" + rule.name + ": [HOST, ...]}")
+            .hint("a host of one word is written with a dot at its end: " + rule.name + ".");
       }
       for (const std::string& text : found->second)
         attempt("network preset " + quote(rule.name), [&] {

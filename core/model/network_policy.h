@@ -18,7 +18,7 @@ namespace dsec {
 enum class Transport { Tcp, Udp };
 std::string_view to_string(Transport transport);
 
-/// One entry of `allow` or `deny`: "pypi", "pypi.org", "*.example.com:8443", "udp/192.0.2.7:53", "[2001:db8::]/32:*".
+/// One entry of `allow` or `deny`: "pypi", "example.org", "*.example.com:8443", "udp/192.0.2.7:53", "[2001:db8::]/32:*".
 struct NetworkRule {
   enum class Kind {
     Preset,   ///< a word that resolve_presets() replaces
@@ -87,8 +87,6 @@ Json to_json(const NetworkPolicy& policy);
 
 /// Preset to what it stands for.
 using NetworkPresets = std::map<std::string, std::vector<std::string>>;
-/// pypi, npm, debian and github, over which `own` goes.
-NetworkPresets network_presets(const NetworkPresets& own);
 /// Throws Error (Usage) with near names for a preset that there is not, or whose text is no rule.
 void resolve_presets(NetworkPlan& plan, const NetworkPresets& presets);
 
@@ -105,7 +103,7 @@ struct NetworkTarget {
 
 struct NetworkVerdict {
   bool allowed = false;
-  std::string reason;  ///< "allow pypi.org", "deny *.example.com", "no rule allows it"
+  std::string reason;  ///< "allow example.org", "deny *.example.com", "no rule allows it"
 };
 
 /// By deny rules, then allow rules. Does not look at special ranges.

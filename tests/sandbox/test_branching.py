@@ -199,17 +199,17 @@ def test_commit_makes_a_workspace_that_stands_on_the_base_alone(dsec, base, work
         (work / name).mkdir()
         (work / name / "file").write_text(text + "\n")
         (work / name / "other").write_text(text + "\n")
-    dsec.ok("import", "workspace/w:1", f"dir:{work / 'w'}", "--to", "/work")
+    dsec.ok("import", "workspace/w:1", f"dir:{work / 'w'}", "--to", "/ws")
     dsec.ok("import", "toolkit/t", f"dir:{work / 't'}", "--to", "/tool")
     dsec.ok("create", "--name", "one", base, "workspace/w:1", "toolkit/t")
-    dsec.ok("exec", "one", "--", "sh", "-c", "echo mine > /work/new; rm /work/other; echo base > /data/keep; rm /data/gone")
+    dsec.ok("exec", "one", "--", "sh", "-c", "echo mine > /ws/new; rm /ws/other; echo base > /data/keep; rm /data/gone")
     dsec.ok("snapshot", "one", "between:1")
     two = dsec.ok("create", "snapshot/between:1").strip()
-    dsec.ok("exec", two, "--", "sh", "-c", "echo more > /work/more; echo bad > /tool/file")
+    dsec.ok("exec", two, "--", "sh", "-c", "echo more > /ws/more; echo bad > /tool/file")
     result = dsec.run("commit", two, "workspace/w:2")
     assert (result.code, result.out) == (0, "workspace/w:2\n"), result
     assert "'/tool/file'" in result.err and "hide them" in result.err
-    assert dsec.ok("run", base, "workspace/w:2", "--", "sh", "-c", "cd /work; ls; cat new file; ls /data; cat /data/keep") == \
+    assert dsec.ok("run", base, "workspace/w:2", "--", "sh", "-c", "cd /ws; ls; cat new file; ls /data; cat /data/keep") == \
         "file\nmore\nnew\nmine\nworkspace\nchanged\nkeep\nbase\n"
     # The toolkit still wins over what the workspace says of it.
     assert dsec.ok("run", base, "workspace/w:2", "toolkit/t", "--", "cat", "/tool/file") == "toolkit\n"

@@ -41,7 +41,7 @@ class World:
     def __init__(self, work: Path, home: Path):
         self.seen_file = work / "seen.jsonl"
         self.seen_file.touch()
-        (work / "config.yaml").write_text("resolver: ['127.0.0.1:5353']\n")
+        (work / "config.yaml").write_text("resolver: ['127.0.0.1:5353']\npresets: {pypi: [good.example]}\n")
         environment = {**os.environ, "PYTHONPATH": os.path.dirname(__file__)}
         self.process = subprocess.Popen(["unshare", "--net", sys.executable, __file__, str(self.seen_file), str(work)],
                                         stdout=subprocess.PIPE, env=environment)

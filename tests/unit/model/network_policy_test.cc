@@ -36,16 +36,16 @@ std::string refusal(const std::string& rule) {
 }
 
 TEST_CASE("rules are written as they are read", "[model][network]") {
-  for (const char* text : {"pypi", "pypi.org", "*.example.com", "*", "*:*", "example.com:8443", "example.com:1000-2000",
+  for (const char* text : {"pypi", "py.example", "*.example.com", "*", "*:*", "example.com:8443", "example.com:1000-2000",
                            "mirror.", "mirror:80", "udp/ntp.example.com:123", "10.0.0.0/8", "10.1.2.3:22",
                            "udp/192.0.2.7:53", "2001:db8::/32", "[2001:db8::1]:443", "[2001:db8::/32]:*"})
     CHECK(NetworkRule::parse(text).str() == text);
-  CHECK(NetworkRule::parse("PyPI.Org.").str() == "pypi.org");
+  CHECK(NetworkRule::parse("Py.Example.").str() == "py.example");
   CHECK(NetworkRule::parse("tcp/mirror").kind == NetworkRule::Kind::Name);
 }
 
 TEST_CASE("what is no rule is refused with what would be one", "[model][network]") {
-  CHECK(refusal("https://pypi.org/simple").find("it is a URL") != std::string::npos);
+  CHECK(refusal("https://py.example/simple").find("it is a URL") != std::string::npos);
   CHECK(refusal("10.0.0.1/8").find("bits beyond its prefix") != std::string::npos);
   CHECK(refusal("example.com:0").find("is no port") != std::string::npos);
   CHECK(refusal("example.com:99-1").find("go backwards") != std::string::npos);
@@ -59,13 +59,13 @@ TEST_CASE("what is no rule is refused with what would be one", "[model][network]
 }
 
 TEST_CASE("a host without a port means the two of the web", "[model][network]") {
-  const NetworkPolicy web = policy({"pypi.org"});
-  CHECK(by_name(web, "pypi.org", 443));
-  CHECK(by_name(web, "pypi.org", 80));
-  CHECK_FALSE(by_name(web, "pypi.org", 22));
-  CHECK_FALSE(by_name(web, "pypi.org", 443, Transport::Udp));
-  CHECK_FALSE(by_name(web, "www.pypi.org"));
-  CHECK_FALSE(by_name(web, "evilpypi.org"));
+  const NetworkPolicy web = policy({"py.example"});
+  CHECK(by_name(web, "py.example", 443));
+  CHECK(by_name(web, "py.example", 80));
+  CHECK_FALSE(by_name(web, "py.example", 22));
+  CHECK_FALSE(by_name(web, "py.example", 443, Transport::Udp));
+  CHECK_FALSE(by_name(web, "www.py.example"));
+  CHECK_FALSE(by_name(web, "evilpy.example"));
   CHECK_FALSE(by_address(web, "93.184.216.34"));
 }
 
@@ -137,16 +137,17 @@ TEST_CASE("names are looked up only when some port of them could be allowed", "[
   CHECK_FALSE(evaluate_name(policy({"0.0.0.0/0"}), "example.com").allowed);
 }
 
-TEST_CASE("presets stand for their rules, and a site's own replace ours", "[model][network]") {
+TEST_CASE("presets stand for the rules that the configuration gives them", "[model][network]") {
   NetworkPlan plan =
       network_plan_from_json({{"allow", {"pypi", "npm"}}, {"phases", {{"setup", {{"allow", {"pypi"}}}}}}});
-  resolve_presets(plan, network_presets({{"pypi", {"mirror.example:8080"}}}));
+  const NetworkPresets presets{{"pypi", {"mirror.example:8080"}}, {"npm", {"packages.example"}}};
+  resolve_presets(plan, presets);
   CHECK(plan.base.allow ==
-        std::vector{NetworkRule::parse("mirror.example:8080"), NetworkRule::parse("registry.npmjs.org")});
+        std::vector{NetworkRule::parse("mirror.example:8080"), NetworkRule::parse("packages.example")});
   CHECK(plan.phases.at("setup").allow == std::vector{NetworkRule::parse("mirror.example:8080")});
   NetworkPlan wrong = network_plan_from_json({{"allow", {"pipy"}}});
   try {
-    resolve_presets(wrong, network_presets({}));
+    resolve_presets(wrong, presets);
     FAIL("an unknown preset was accepted");
   } catch (const Error& error) {
     CHECK(error.message() == "there is no network preset 'pipy'");
@@ -158,19 +159,19 @@ TEST_CASE("presets stand for their rules, and a site's own replace ours", "[mode
 
 TEST_CASE("phases switch policies and keep what they do not say", "[model][network]") {
   NetworkPlan plan =
-      network_plan_from_json({{"allow", {"pypi.org"}},
+      network_plan_from_json({{"allow", {"py.example"}},
                               {"strict", true},
                               {"inject", {{{"host", "api.example.com"}, {"secret", "env:KEY"}}}},
                               {"phases", {{"setup", {{"allow", {"*"}}, {"strict", false}}}, {"verify", "none"}}}});
-  CHECK(by_name(plan.current(), "pypi.org"));
+  CHECK(by_name(plan.current(), "py.example"));
   plan.phase = "agent";
-  CHECK(by_name(plan.current(), "pypi.org"));
+  CHECK(by_name(plan.current(), "py.example"));
   plan.phase = "setup";
   CHECK(by_name(plan.current(), "anything.example"));
   CHECK_FALSE(plan.current().strict);
   CHECK(plan.current().inject.size() == 1);
   plan.phase = "verify";
-  CHECK_FALSE(by_name(plan.current(), "pypi.org"));
+  CHECK_FALSE(by_name(plan.current(), "py.example"));
   CHECK(plan.current().inject.empty());
   CHECK(plan.current().strict);
   CHECK(network_plan_from_json(to_json(plan)) == plan);
