@@ -18,7 +18,8 @@ namespace dsec {
 enum class Transport { Tcp, Udp };
 std::string_view to_string(Transport transport);
 
-/// One entry of `allow` or `deny`: "pypi", "example.org", "*.example.com:8443", "udp/192.0.2.7:53", "[2001:db8::]/32:*".
+/// One entry of `allow` or `deny`: "pypi", "example.org", "*.example.com:8443", "udp/192.0.2.7:53",
+/// "[2001:db8::]/32:*".
 struct NetworkRule {
   enum class Kind {
     Preset,   ///< a word that resolve_presets() replaces

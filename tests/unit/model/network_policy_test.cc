@@ -36,9 +36,10 @@ std::string refusal(const std::string& rule) {
 }
 
 TEST_CASE("rules are written as they are read", "[model][network]") {
-  for (const char* text : {"pypi", "py.example", "*.example.com", "*", "*:*", "example.com:8443", "example.com:1000-2000",
-                           "mirror.", "mirror:80", "udp/ntp.example.com:123", "10.0.0.0/8", "10.1.2.3:22",
-                           "udp/192.0.2.7:53", "2001:db8::/32", "[2001:db8::1]:443", "[2001:db8::/32]:*"})
+  for (const char* text :
+       {"pypi", "py.example", "*.example.com", "*", "*:*", "example.com:8443", "example.com:1000-2000", "mirror.",
+        "mirror:80", "udp/ntp.example.com:123", "10.0.0.0/8", "10.1.2.3:22", "udp/192.0.2.7:53", "2001:db8::/32",
+        "[2001:db8::1]:443", "[2001:db8::/32]:*"})
     CHECK(NetworkRule::parse(text).str() == text);
   CHECK(NetworkRule::parse("Py.Example.").str() == "py.example");
   CHECK(NetworkRule::parse("tcp/mirror").kind == NetworkRule::Kind::Name);
