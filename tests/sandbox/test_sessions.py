@@ -55,7 +55,10 @@ def box(dsec):
     return dsec
 
 
-@pytest.fixture(params=["bash", "/usr/bin/dash", "sh"])
+OTHER_SHELL = pytest.mark.guest_slow("one shell tells what the kernel does")
+
+
+@pytest.fixture(params=["bash", pytest.param("/usr/bin/dash", marks=OTHER_SHELL), pytest.param("sh", marks=OTHER_SHELL)])
 def session(request, box):
     return Session(box, "--shell", request.param)
 
