@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+# What an import makes of an image does not depend on the kernel.
+pytestmark = pytest.mark.guest_slow("many images")
+
 
 class Layer:
     def __init__(self):
