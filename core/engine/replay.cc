@@ -142,9 +142,10 @@ class Replay {
     });
   }
 
-  static bool input_was_cut(const Operation& operation) {
-    const Json result = parse_json(operation.done->result, "result");
-    return result.value("stdin_dropped", std::uint64_t{0}) > 0;
+  // Nothing tells how much was given: what fills all that is kept may have been more.
+  bool input_was_cut(const Operation& operation) const {
+    const std::uint64_t kept = exec_spec_of(operation).output_limit.value_or(trajectory_.header.spec.limits.output);
+    return trajectory_.input(operation).size() >= kept;
   }
 
   void await_those_that_ended_before(std::chrono::system_clock::time_point time) {
