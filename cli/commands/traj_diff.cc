@@ -4,6 +4,7 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/invocation.h"
+#include "cli/report.h"
 #include "cli/traj_text.h"
 #include "cli/wiring.h"
 #include "core/base/json_bytes.h"
@@ -68,7 +69,7 @@ void run(const Options& options, Invocation& call) {
   }
   for (const engine::Trajectory* trajectory : {&left, &right})
     if (!trajectory->damage.empty()) call.progress().warn(trajectory->damage + "; what follows is not compared");
-  if (different) call.exit_with(3);
+  if (different) call.exit_with(kDifference);
 }
 
 }  // namespace
