@@ -229,8 +229,10 @@ std::uint32_t TrajectoryWriter::create(const fs::path& directory, const Trajecto
   if (::mkdir(directory.c_str(), 0700) != 0) throw system_error("mkdir " + quote(directory.native()));
   std::uint32_t checksum = 0;
   const std::string line = sealed(to_line(header), checksum);
-  const UniqueFd log = open_file(directory / kTrajectoryLog, O_WRONLY | O_CREAT | O_EXCL, 0600);
-  write_all(log.get(), line);
+  // Whoever sees a log sees its header.
+  const fs::path unnamed = directory / ".log.jsonl", log = directory / kTrajectoryLog;
+  write_all(open_file(unnamed, O_WRONLY | O_CREAT | O_EXCL, 0600).get(), line);
+  if (::rename(unnamed.c_str(), log.c_str()) != 0) throw system_error("rename " + quote(unnamed.native()));
   return checksum;
 }
 
@@ -285,17 +287,24 @@ std::vector<TrajectoryInfo> list_trajectories(const Home& home, std::vector<std:
   std::vector<TrajectoryInfo> found;
   for (const std::string& id : trajectory_ids(home)) {
     const fs::path place = home.trajectories() / id, file = place / kTrajectoryLog;
+    const bool live = fs::exists(home.sandboxes() / id);
+    if (!fs::exists(file)) {
+      // Its maker is about to write the first line, or died before.
+      TrajectoryInfo info{};
+      info.id = id, info.live = live;
+      found.push_back(std::move(info));
+      continue;
+    }
     try {
       LogReader log(file);
       const TrajectoryHeader header = header_of(log, file);
-      TrajectoryInfo info{id, header.environment, header.source, header.created, header.created, 0, 0, false, {}};
+      TrajectoryInfo info{id, header.environment, header.source, header.created, header.created, 0, 0, live, {}};
       while (log.next()) info.operations += log.text().find("\"record\":\"started\"") != std::string_view::npos;
       struct stat status = {};
       if (::stat(file.c_str(), &status) == 0)
         info.last = std::chrono::system_clock::from_time_t(status.st_mtim.tv_sec) +
                     std::chrono::microseconds(status.st_mtim.tv_nsec / 1000);
       info.bytes = size_of(place);
-      info.live = fs::exists(home.sandboxes() / id);
       for (const auto& layer : header.layers) info.layers.push_back(layer.digest);
       found.push_back(std::move(info));
     } catch (const Error& problem) {

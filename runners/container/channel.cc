@@ -22,6 +22,8 @@ FrameText& FrameText::strs(const std::vector<std::string>& values) {
   return *this;
 }
 
+KeeperGone::KeeperGone() : Error(ErrorKind::Failed, "the sandbox's keeper is gone") {}
+
 std::optional<Channel> Channel::connect(const fs::path& directory) {
   UniqueFd folder(::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!folder) return std::nullopt;
@@ -63,6 +65,7 @@ void Channel::send(wire::Type type, std::string_view text, std::span<const int> 
     }
     const ssize_t sent = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && (errno == EPIPE || errno == ECONNRESET)) throw KeeperGone();
     if (sent < 0) throw system_error("talk to the sandbox's keeper");
     done += static_cast<std::size_t>(sent);
   }
@@ -102,8 +105,8 @@ std::optional<Frame> Channel::receive(std::optional<milliseconds> timeout) {
     message.msg_controllen = sizeof control;
     const ssize_t got = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
     if (got < 0 && errno == EINTR) continue;
+    if (got == 0 || (got < 0 && errno == ECONNRESET)) throw KeeperGone();
     if (got < 0) throw system_error("hear from the sandbox's keeper");
-    if (got == 0) throw failure("the sandbox's keeper is gone");
     for (cmsghdr* head = CMSG_FIRSTHDR(&message); head; head = CMSG_NXTHDR(&message, head)) {
       if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
       std::vector<int> fds((head->cmsg_len - CMSG_LEN(0)) / sizeof(int));

@@ -37,6 +37,12 @@ struct Frame {
   wire::Reader reader() const { return {text.data(), text.size()}; }
 };
 
+/// The keeper ended while it was talked to; what became of its sandbox stands in the sandbox's state file.
+class KeeperGone : public Error {
+ public:
+  KeeperGone();
+};
+
 /// A connection to a keeper. One thread may send while another receives.
 class Channel {
  public:
@@ -45,7 +51,7 @@ class Channel {
   static std::optional<Channel> connect(const std::filesystem::path& directory);
 
   void send(wire::Type type, std::string_view text, std::span<const int> descriptors = {}) const;
-  /// Empty when `timeout` has passed; throws Error when the keeper is gone or breaks the protocol.
+  /// Empty when `timeout` has passed; throws KeeperGone, and Error when the keeper breaks the protocol.
   std::optional<Frame> receive(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
   /// Nothing more will be sent.
   void hang_up() const noexcept;

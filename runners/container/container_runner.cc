@@ -274,12 +274,20 @@ class ContainerRunner final : public engine::Runner {
     return program_.get();
   }
 
-  std::vector<engine::ExecInfo> list_running(const fs::path& directory) {
-    std::vector<engine::ExecInfo> found;
+  static std::vector<engine::ExecInfo> list_running(const fs::path& directory) {
     std::optional<Channel> channel = Channel::connect(directory);
-    if (!channel) return found;
-    channel->send(wire::Type::List, {});
-    while (const std::optional<Frame> frame = channel->receive()) {
+    if (!channel) return {};
+    try {
+      return list_running(*channel);
+    } catch (const KeeperGone&) {
+      return {};
+    }
+  }
+
+  static std::vector<engine::ExecInfo> list_running(Channel& channel) {
+    std::vector<engine::ExecInfo> found;
+    channel.send(wire::Type::List, {});
+    while (const std::optional<Frame> frame = channel.receive()) {
       if (frame->type != wire::Type::Command) break;
       wire::Reader reader = frame->reader();
       const auto text = [&] {

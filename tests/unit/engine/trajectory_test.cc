@@ -306,6 +306,18 @@ TEST_CASE_METHOD(Recording, "an operation whose end is not recorded is never run
   CHECK(ran == 0);
 }
 
+TEST_CASE_METHOD(Fixture, "what a maker left before the first line is empty, and no problem", "[engine][trajectory]") {
+  fs::create_directories(place);
+  std::vector<std::string> problems;
+  const auto found = list_trajectories(home, problems);
+  CHECK(problems.empty());
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].operations == 0);
+  CHECK(expired_trajectories(found, {}, {}).size() == 1);
+  fs::create_directories(home.sandboxes() / kId);
+  CHECK(expired_trajectories(list_trajectories(home, problems), {}, {}).empty());
+}
+
 TEST_CASE("the oldest trajectories go first, and live ones never", "[engine][trajectory]") {
   const auto now = system_clock::time_point(std::chrono::hours(1000));
   const auto info = [&](const std::string& id, int hours_ago, std::uint64_t bytes, bool live) {
