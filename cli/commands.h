@@ -29,6 +29,7 @@ void add_net_show(Command& net);
 void add_net_log(Command& net);
 void add_net_set(Command& net);
 void add_stop(Command& root);
+void add_update(Command& root);
 void add_rm(Command& root);
 void add_wait(Command& root);
 void add_pause(Command& root);

@@ -42,6 +42,12 @@ Json bytes_to_json(std::string_view bytes) {
   return {{"base64", base64(bytes)}};
 }
 
+Json memory_json(const ExecResult& result) {
+  return {{"oom_kills", result.oom_kills},
+          {"limit", result.memory_limit ? Json(result.memory_limit) : Json(nullptr)},
+          {"peak", result.memory_peak ? Json(result.memory_peak) : Json(nullptr)}};
+}
+
 Json to_json(const ExecResult& result) {
   Json json = {{"cause", word(result.cause)},
                {"exit_code", result.shell_code()},
@@ -53,6 +59,7 @@ Json to_json(const ExecResult& result) {
                {"stdout_dropped", result.stdout_dropped},
                {"stderr_dropped", result.stderr_dropped}};
   if (result.session_ended) json["session_ended"] = true;
+  if (result.oom_kills) json["memory"] = memory_json(result);
   return json;
 }
 

@@ -9,6 +9,8 @@ namespace dsec::cli {
 /// "data".
 Json to_json(const engine::ExecEvent& event);
 Json to_json(const ExecResult& result);
+/// The member "memory" of a result with oom_kills: those, limit and peak.
+Json memory_json(const ExecResult& result);
 Json to_json(const engine::SandboxInfo& info);
 Json to_json(const engine::SandboxStats& stats);
 Json to_json(const engine::ExecInfo& info);

@@ -25,7 +25,12 @@ std::optional<Error> remark(const ExecResult& result, const std::string& program
   };
   switch (result.cause) {
     case Cause::Exited:
-      return std::nullopt;
+      if (result.oom_kills == 0 || result.exit_code == 0) return std::nullopt;
+      return error(std::to_string(result.oom_kills) + (result.oom_kills == 1 ? " process of " : " processes of ") +
+                       quote(program) + (result.oom_kills == 1 ? " was" : " were") +
+                       " killed: the sandbox ran out of memory",
+                   describe_memory(result))
+          .hint("a larger --memory");
     case Cause::Signalled:
       if (sandbox_reason.empty() || sandbox_reason == kOwnEnd) return std::nullopt;
       return error(quote(program) + " was ended with its sandbox", sandbox_reason);
@@ -34,7 +39,9 @@ std::optional<Error> remark(const ExecResult& result, const std::string& program
                        format_duration(std::chrono::duration_cast<std::chrono::milliseconds>(result.duration)),
                    why);
     case Cause::OutOfMemory:
-      return error(quote(program) + " was killed: the sandbox ran out of memory", why).hint("a larger --memory");
+      return error(quote(program) + " was killed: the sandbox ran out of memory",
+                   result.oom_kills ? describe_memory(result) : why)
+          .hint("a larger --memory");
     case Cause::CannotExecute:
       return error("cannot execute " + quote(program), why);
     case Cause::NotFound:

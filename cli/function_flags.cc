@@ -60,6 +60,9 @@ FunctionType find_function(Invocation& call, const FunctionFlags& flags, const s
   override_limit(settings.limits.memory, spec->limits.memory);
   override_limit(settings.limits.pids, spec->limits.pids);
   override_limit(settings.limits.disk, spec->limits.disk);
+  if (spec->limits.cpu_class != CpuClass::Default) settings.limits.cpu_class = spec->limits.cpu_class;
+  settings.devices.insert(settings.devices.end(), spec->devices.begin(), spec->devices.end());
+  settings.gpus = spec->gpus;
   if (!spec->workdir.empty()) settings.config.workdir = spec->workdir;
   FunctionType type{*spec, engine::compose_spec(find_or_pull(call, request.layers, flags.registries), request)};
   if (type.sandbox.config.workdir.empty()) type.sandbox.config.workdir = "/";

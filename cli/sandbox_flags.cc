@@ -33,7 +33,10 @@ void declare(Command& command, SandboxFlags& flags) {
   command.option("-u,--user", "USER[:GROUP]", flags.user, "User that commands run as");
   command.option("--entrypoint", "PROGRAM", flags.entrypoint, "Replace the layers' entrypoint; empty: none");
   command.options("-v,--volume", "PATH:PATH[:ro]", flags.binds, "Bind a path of this host into the sandbox");
+  command.options("--device", "PATH[:PATH]", flags.devices, "Give the sandbox a character device of this host");
   command.decimal("--cpus", flags.cpus, "CPU time, in cores");
+  command.choice("--class", flags.cpu_class, {"latency", "batch", "default"},
+                 "When processors are short: come before others, or take what they leave");
   command.size("-m,--memory", flags.memory, "Memory limit");
   command.number("--pids,--pids-limit", flags.pids, "Limit of processes and threads");
   command.size("--disk", flags.disk, "Limit of the writable layer");
@@ -182,6 +185,8 @@ void put_flags(const SandboxFlags& flags, engine::SandboxRequest& request) {
   put(spec.limits.memory, flags.memory);
   put(spec.limits.pids, flags.pids);
   put(spec.limits.disk, flags.disk);
+  if (!flags.cpu_class.empty()) spec.limits.cpu_class = cpu_class_from(flags.cpu_class);
+  for (const auto& text : flags.devices) spec.devices.push_back(parse_device(text));
   if (flags.output_limit) spec.limits.output = *flags.output_limit;
   put(spec.lifetime, flags.lifetime);
   put(spec.idle, flags.idle);

@@ -8,7 +8,9 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/exec_json.h"
 #include "core/base/files.h"
+#include "core/base/units.h"
 #include "core/model/sandbox_spec.h"
 
 namespace dsec::cli {
@@ -50,6 +52,12 @@ void write(const std::string& path, const Json& status) {
 
 }  // namespace
 
+std::string describe_memory(const ExecResult& result) {
+  if (!result.memory_limit) return "the host has no memory left";
+  return "of a limit of " + format_size(result.memory_limit) +
+         (result.memory_peak ? " the most used was " + format_size(result.memory_peak) : " all was used");
+}
+
 std::string describe_end(const ExecResult& result) {
   const std::string detail = result.detail.empty() ? "" : ": " + result.detail;
   switch (result.cause) {
@@ -58,7 +66,7 @@ std::string describe_end(const ExecResult& result) {
     case ExecResult::Cause::Signalled:
       return signal_text(result.signal);
     case ExecResult::Cause::OutOfMemory:
-      return "out of memory" + detail;
+      return "out of memory" + (result.memory_limit ? ": " + describe_memory(result) : detail);
     case ExecResult::Cause::TimedOut:
       return "timed out" + detail;
     case ExecResult::Cause::CannotExecute:
@@ -75,14 +83,12 @@ std::string describe_end(const ExecResult& result) {
 
 void write_status(const std::string& path, const ExecResult& result) {
   if (path.empty()) return;
-  write(path, {{"by", decided_by(result.cause)},
-               {"exit_code", result.shell_code()},
-               {"reason", describe_end(result)},
-               {"duration_us", result.duration.count()},
-               {"stdout_bytes", result.stdout_bytes},
-               {"stderr_bytes", result.stderr_bytes},
-               {"stdout_dropped", result.stdout_dropped},
-               {"stderr_dropped", result.stderr_dropped}});
+  Json status = {{"by", decided_by(result.cause)},          {"exit_code", result.shell_code()},
+                 {"reason", describe_end(result)},          {"duration_us", result.duration.count()},
+                 {"stdout_bytes", result.stdout_bytes},     {"stderr_bytes", result.stderr_bytes},
+                 {"stdout_dropped", result.stdout_dropped}, {"stderr_dropped", result.stderr_dropped}};
+  if (result.oom_kills) status["memory"] = memory_json(result);
+  write(path, status);
 }
 
 void write_status_of_failure(const std::vector<std::string>& args, int exit_code, const Error& error) {

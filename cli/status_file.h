@@ -19,6 +19,9 @@ void write_status(const std::string& path, const ExecResult& result);
 /// cannot be written is one line more on standard error.
 void write_status_of_failure(const std::vector<std::string>& args, int exit_code, const Error& error);
 
+/// "of a limit of 64.0 MiB the most used was 63.9 MiB", of a result with oom_kills.
+std::string describe_memory(const ExecResult& result);
+
 /// "signal 9 (KILL)", "timed out", …: how a command ended, in words.
 std::string describe_end(const ExecResult& result);
 

@@ -37,9 +37,6 @@ void tell_verdict(const FunctionResult& result, const FunctionType& type) {
   const FunctionLimits& limits = result.stage == "compile" ? type.spec.compile_limits : type.spec.run_limits;
   std::string text = std::string(to_string(result.verdict)) + " in " + result.stage;
   if (result.verdict == Verdict::OutputLimit) text += ": more than " + format_size(limits.output) + " were written";
-  if (result.verdict == Verdict::MemoryLimit && type.sandbox.limits.memory)
-    text +=
-        ": of " + format_size(*type.sandbox.limits.memory) + ", the most used was " + format_size(result.memory_peak);
   if (!result.detail.empty()) text += ": " + result.detail;
   std::cerr << text << '\n';
 }

@@ -146,6 +146,7 @@ SandboxRequest request_of(const EnvironmentSpec& environment, std::vector<LayerR
   spec.config.user = environment.user;
   spec.hostname = environment.hostname;
   spec.limits = environment.limits;
+  spec.devices = environment.devices;
   spec.lifetime = environment.lifetime;
   spec.idle = environment.idle;
   spec.idle_pause = environment.idle_pause;

@@ -17,6 +17,7 @@
 #include "core/engine/network_report.h"
 #include "core/engine/session.h"
 #include "core/engine/trajectory.h"
+#include "core/engine/update.h"
 #include "core/model/sandbox_spec.h"
 #include "core/model/session_spec.h"
 
@@ -160,6 +161,11 @@ class Engine {
   virtual void pause(const std::string& id, const OperationContext& context = {}) = 0;
   /// No error when it is not paused.
   virtual void resume(const std::string& id, const OperationContext& context = {}) = 0;
+
+  /// Changes limits, times and labels. All is checked before anything is changed, and what fails then is taken back;
+  /// the sandbox may be paused, and stays so. Of one that has ended only labels can be changed. Memory that is in use
+  /// above a lower limit is given back, or else Error (Usage) tells how much it is. Returns how it is afterwards.
+  virtual SandboxInfo update(const std::string& id, const UpdateRequest& request) = 0;
 
   /// Makes a layer of what the sandbox has changed: a snapshot, which stands on all its layers, or a workspace, which
   /// stands on its base alone. The sandbox stands still while it is read; it may also have ended.

@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/units.h"
 
 namespace dsec::engine {
 using std::chrono::microseconds;
@@ -209,6 +210,9 @@ class Attendance {
     // A program whose child was killed for memory ends in a way of its own.
     if (result.verdict == Verdict::RuntimeError && stats.oom_kills.value_or(0) > 0)
       result.verdict = Verdict::MemoryLimit;
+    if (result.verdict == Verdict::MemoryLimit && stats.memory_limit)
+      result.detail =
+          "of a limit of " + format_size(stats.memory_limit) + " the most used was " + format_size(result.memory_peak);
   }
 
   Engine& engine_;

@@ -36,16 +36,29 @@ ProcessIdentity ProcessIdentity::self() {
 
 bool ProcessIdentity::alive() const { return pid > 0 && start_ticks != 0 && *this == of(pid); }
 
-void Lease::write(const fs::path& directory) const {
+namespace {
+
+std::string text_of(const Lease& lease) {
+  const ProcessIdentity& creator = lease.creator;
   const Json json = {
       {"schema", kSchema},
-      {"id", id},
+      {"id", lease.id},
       {"creator", {{"boot_id", creator.boot_id}, {"pid", creator.pid}, {"start_ticks", creator.start_ticks}}},
-      {"created_ms", std::chrono::duration_cast<std::chrono::milliseconds>(created.time_since_epoch()).count()},
-      {"spec", to_json(spec)}};
+      {"created_ms", std::chrono::duration_cast<std::chrono::milliseconds>(lease.created.time_since_epoch()).count()},
+      {"spec", to_json(lease.spec)}};
+  return canonical_json(json) + "\n";
+}
+
+}  // namespace
+
+void Lease::write(const fs::path& directory) const {
   // The directory still has its temporary name, so nobody reads a half-written lease.
   const UniqueFd file = open_file(directory / "lease.json", O_WRONLY | O_CREAT | O_EXCL, 0600);
-  write_all(file.get(), canonical_json(json) + "\n");
+  write_all(file.get(), text_of(*this));
+}
+
+void Lease::replace(const fs::path& directory) const {
+  write_file_atomic(directory / "lease.json", text_of(*this), 0600);
 }
 
 std::optional<Lease> Lease::read(const fs::path& directory) {

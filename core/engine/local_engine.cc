@@ -11,8 +11,10 @@
 #include "core/base/config.h"
 #include "core/base/error.h"
 #include "core/base/json_bytes.h"
+#include "core/base/units.h"
 #include "core/base/version.h"
 #include "core/engine/branching_json.h"
+#include "core/engine/device_holds.h"
 #include "core/engine/fork.h"
 #include "core/engine/lease.h"
 #include "core/engine/recorded_copy.h"
@@ -48,6 +50,7 @@ class EngineOfThisHost final : public LocalEngine {
       throw usage_error(quote(spec.name) + " is no valid name for a sandbox")
           .hint("use letters, digits, '_', '.' and '-', at most 63, the first a letter or digit");
     if (spec.layers.empty()) throw usage_error("a sandbox needs at least one layer");
+    std::vector<FileLock> holds = hold_devices(home_, spec);
     runner.check(spec);
 
     Lease lease{home_.host_id() + random_id(16), ProcessIdentity::self(), std::chrono::system_clock::now(), spec};
@@ -59,6 +62,7 @@ class EngineOfThisHost final : public LocalEngine {
         const std::vector<StoredLayer> layers = stored_layers(spec.layers);
         LayerStack stack = mounter_.open(layers, spec.accept_conflicts);
         RunnerRequest request{lease.id, made.directory, spec, std::move(stack)};
+        request.holds = std::move(holds);
         if (spec.record) begin_trajectory(lease, layers, request);
         runner.start(std::move(request));
         remember(lease);
@@ -245,6 +249,15 @@ class EngineOfThisHost final : public LocalEngine {
     attempt("cannot resume sandbox " + info.id, [&] {
       record(info, {"resume", "{}", context},
              [&](Operation::Done&) { runner_of(info.spec).resume(records_.directory(info.id)); });
+    });
+  }
+
+  SandboxInfo update(const std::string& id, const UpdateRequest& request) override {
+    const SandboxInfo info = inspect(id);
+    return attempt("cannot update sandbox " + info.id, [&] {
+      record(info, {"update", canonical_json(update_json(request)), request.operation},
+             [&](Operation::Done& done) { done.result = canonical_json(change(info.id, request)); });
+      return inspect(info.id);
     });
   }
 
@@ -514,6 +527,32 @@ class EngineOfThisHost final : public LocalEngine {
     Operation operation;
     work(operation.done.emplace());
     return operation;
+  }
+
+  // What the lease says afterwards, as it is recorded.
+  Json change(const std::string& id, const UpdateRequest& request) {
+    const fs::path directory = records_.directory(id);
+    const FileLock lock = lock_for_change(directory);
+    std::optional<Lease> lease = records_.lease(id);
+    if (!lease) throw usage_error("it is being removed");
+    SandboxSpec after = updated(lease->spec, request);
+    if (!request.only_labels()) {
+      const SandboxInfo info = describe(*lease, runner_of(lease->spec).status(directory));
+      if (info.state != SandboxState::Running && info.state != SandboxState::Paused)
+        throw usage_error("it is " + std::string(to_string(info.state)) +
+                          (info.reason.empty() ? "" : ": " + info.reason))
+            .hint("only its labels can be changed");
+      const auto age = std::chrono::system_clock::now() - lease->created;
+      if (request.lifetime && after.lifetime && age >= *after.lifetime)
+        throw usage_error("it is " + format_duration(std::chrono::duration_cast<std::chrono::milliseconds>(age)) +
+                          " old, and its lifetime counts from its creation")
+            .hint("a longer lifetime, or dsec stop " + id);
+      runner_of(lease->spec).update(directory, lease->spec, after);
+    }
+    lease->spec = after;
+    lease->replace(directory);
+    Json result = {{"limits", to_json(after.limits)}, {"labels", after.labels}};
+    return result;
   }
 
   Snapshot make_snapshot(const SandboxInfo& info, const SnapshotRequest& request) {

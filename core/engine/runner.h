@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/files.h"
 #include "core/engine/engine.h"
 #include "core/engine/layer_mounter.h"
 
@@ -21,6 +22,7 @@ struct RunnerRequest {
   LayerStack stack;
   std::filesystem::path trajectory;  ///< directory whose log its keeper continues; empty: nothing is recorded
   std::uint32_t trajectory_checksum = 0;
+  std::vector<FileLock> holds;  ///< whoever keeps the sandbox has their descriptors open as long as it lives
 };
 
 /// An operation that its caller carries out, as it is told to whoever writes the trajectory.
@@ -66,7 +68,8 @@ class Runner {
   virtual ~Runner() = default;
 
   /// Throws Error (Usage or Failed) naming what of `spec` this host cannot enforce; called before anything is made.
-  virtual void check(const SandboxSpec& spec) = 0;
+  /// Fills in spec.limits.class_by.
+  virtual void check(SandboxSpec& spec) = 0;
   /// Returns when PID 1 runs and its keeper answers. On failure everything it made is removed again.
   virtual void start(RunnerRequest request) = 0;
   virtual RunnerStatus status(const std::filesystem::path& directory) = 0;
@@ -95,6 +98,8 @@ class Runner {
   /// See Engine::pause.
   virtual void pause(const std::filesystem::path& directory) = 0;
   virtual void resume(const std::filesystem::path& directory) = 0;
+  /// See Engine::update; of one that lives. `before` is what its lease says. Fills in after.limits.class_by.
+  virtual void update(const std::filesystem::path& directory, const SandboxSpec& before, SandboxSpec& after) = 0;
   /// Returns when nothing inside runs, which is at once when it is paused or has ended; processes that enter meanwhile
   /// wait before their first instruction. Throws Error when it does not freeze.
   virtual std::unique_ptr<Stillness> hold_still(const std::filesystem::path& directory) = 0;

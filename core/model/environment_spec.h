@@ -28,6 +28,7 @@ struct EnvironmentSpec {
   std::map<std::string, std::string> env;
   std::string backend = "container";
   Limits limits;
+  std::vector<DeviceGrant> devices;
   std::optional<std::chrono::milliseconds> lifetime, idle, idle_pause;
   NetworkWish network;
   std::map<std::string, std::string> labels;

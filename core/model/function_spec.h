@@ -28,7 +28,9 @@ struct FunctionSpec {
   std::vector<std::string> command, compile, warm_up;  ///< argv; compile and warm_up may be empty
   bool preload = false;  ///< the command starts with the pooled sandbox, and waits for its standard input
   FunctionLimits run_limits, compile_limits;
-  Limits limits;        ///< of the sandbox
+  Limits limits;  ///< of the sandbox
+  std::vector<DeviceGrant> devices;
+  std::optional<GpuWish> gpus;
   std::string workdir;  ///< empty: the environment's
   unsigned pool = 0;    ///< sandboxes to have ready
   std::chrono::milliseconds pool_idle{600'000};

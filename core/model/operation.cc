@@ -302,6 +302,11 @@ Json exec_result_json(const ExecResult& result) {
                {"stdout_dropped", result.stdout_dropped},
                {"stderr_dropped", result.stderr_dropped}};
   if (result.session_ended) json["session_ended"] = true;
+  if (result.oom_kills) {
+    json["oom_kills"] = result.oom_kills;
+    json["memory_limit"] = result.memory_limit;
+    json["memory_peak"] = result.memory_peak;
+  }
   return json;
 }
 
@@ -316,6 +321,9 @@ ExecResult exec_result_from(const Json& json) {
   result.stdout_dropped = json_u64_or(json, "stdout_dropped", 0);
   result.stderr_dropped = json_u64_or(json, "stderr_dropped", 0);
   result.session_ended = json.value("session_ended", false);
+  result.oom_kills = json_u64_or(json, "oom_kills", 0);
+  result.memory_limit = json_u64_or(json, "memory_limit", 0);
+  result.memory_peak = json_u64_or(json, "memory_peak", 0);
   result.detail = detail_of(json_string_or(json, "step", ""), json_string_or(json, "object", ""),
                             static_cast<int>(json_u64_or(json, "errno", 0)));
   return result;

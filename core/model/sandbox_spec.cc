@@ -1,6 +1,8 @@
 #include "core/model/sandbox_spec.h"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -39,7 +41,74 @@ auto read_json(std::string_view what, Read&& read) {
   }
 }
 
+constexpr std::pair<std::string_view, CpuClass> kCpuClasses[] = {
+    {"default", CpuClass::Default}, {"latency", CpuClass::Latency}, {"batch", CpuClass::Batch}};
+
+Limits limits_from_json(const Json& json) {
+  Limits limits;
+  limits.output = json.value("output", limits.output);
+  limits.cpus = optional_member<double>(json, "cpus");
+  limits.memory = optional_member<std::uint64_t>(json, "memory");
+  limits.pids = optional_member<std::uint64_t>(json, "pids");
+  limits.disk = optional_member<std::uint64_t>(json, "disk");
+  limits.cpu_class = cpu_class_from(json.value("class", "default"));
+  limits.class_by = json.value("class_by", "");
+  return limits;
+}
+
+GpuWish gpu_wish_from_json(const Json& json) {
+  return {.devices = json.value("devices", std::vector<std::string>{}),
+          .count = json.value("count", std::uint64_t{1}),
+          .exclusive = json.value("mode", "exclusive") != "shared",
+          .wait = milliseconds(json.value("wait_ms", std::int64_t{0}))};
+}
+
+// Whether nothing in it leads out: "/dev/a/b", and no "..".
+bool is_below_dev(const std::string& path) {
+  return path.starts_with("/dev/") && path.size() > 5 && path.find(':') == std::string::npos && path.back() != '/' &&
+         std::filesystem::path(path).lexically_normal().native() == path;
+}
+
 }  // namespace
+
+std::string_view to_string(CpuClass cpu_class) {
+  for (const auto& [word, value] : kCpuClasses)
+    if (value == cpu_class) return word;
+  return "default";
+}
+
+CpuClass cpu_class_from(std::string_view word) {
+  for (const auto& [known, value] : kCpuClasses)
+    if (known == word) return value;
+  throw usage_error(quote(word) + " is no class of processor time").hint("use latency, batch or default");
+}
+
+DeviceGrant parse_device(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  DeviceGrant device{text.substr(0, colon), colon == std::string::npos ? text : text.substr(colon + 1)};
+  if (!is_below_dev(device.source) || !is_below_dev(device.target))
+    throw usage_error("cannot give the device " + quote(text) + ": it needs paths below /dev, without '..'")
+        .hint("write /dev/NAME, or /dev/NAME:/dev/NAME_INSIDE");
+  return device;
+}
+
+Json to_json(const Limits& limits) {
+  Json json = {{"output", limits.output}};
+  put(json, "cpus", limits.cpus);
+  put(json, "memory", limits.memory);
+  put(json, "pids", limits.pids);
+  put(json, "disk", limits.disk);
+  if (limits.cpu_class != CpuClass::Default) json["class"] = to_string(limits.cpu_class);
+  if (!limits.class_by.empty()) json["class_by"] = limits.class_by;
+  return json;
+}
+
+Json to_json(const GpuWish& wish) {
+  return {{"devices", wish.devices},
+          {"count", wish.count},
+          {"mode", wish.exclusive ? "exclusive" : "shared"},
+          {"wait_ms", wish.wait.count()}};
+}
 
 std::string_view to_string(NetworkMode mode) {
   switch (mode) {
@@ -73,12 +142,10 @@ Json to_json(const SandboxSpec& spec) {
   json["binds"] = Json::array();
   for (const BindMount& bind : spec.binds)
     json["binds"].push_back({{"source", bind.source}, {"target", bind.target}, {"read_only", bind.read_only}});
-  Json limits = {{"output", spec.limits.output}};
-  put(limits, "cpus", spec.limits.cpus);
-  put(limits, "memory", spec.limits.memory);
-  put(limits, "pids", spec.limits.pids);
-  put(limits, "disk", spec.limits.disk);
-  json["limits"] = limits;
+  json["limits"] = to_json(spec.limits);
+  for (const DeviceGrant& device : spec.devices)
+    json["devices"].push_back({{"source", device.source}, {"target", device.target}});
+  if (spec.gpus) json["gpus"] = to_json(*spec.gpus);
   put(json, "lifetime_ms", spec.lifetime);
   put(json, "idle_ms", spec.idle);
   put(json, "idle_pause_ms", spec.idle_pause);
@@ -111,12 +178,10 @@ SandboxSpec sandbox_spec_from_json(const Json& json) {
       spec.layers.push_back(Digest::parse(layer.get<std::string>()));
     for (const Json& bind : json.value("binds", Json::array()))
       spec.binds.push_back({json_string(bind, "source"), json_string(bind, "target"), bind.value("read_only", false)});
-    const Json limits = json.value("limits", Json::object());
-    spec.limits.output = limits.value("output", spec.limits.output);
-    spec.limits.cpus = optional_member<double>(limits, "cpus");
-    spec.limits.memory = optional_member<std::uint64_t>(limits, "memory");
-    spec.limits.pids = optional_member<std::uint64_t>(limits, "pids");
-    spec.limits.disk = optional_member<std::uint64_t>(limits, "disk");
+    spec.limits = limits_from_json(json.value("limits", Json::object()));
+    for (const Json& device : json.value("devices", Json::array()))
+      spec.devices.push_back({json_string(device, "source"), json_string(device, "target")});
+    if (const auto gpus = json.find("gpus"); gpus != json.end()) spec.gpus = gpu_wish_from_json(*gpus);
     spec.lifetime = optional_ms(json, "lifetime_ms");
     spec.idle = optional_ms(json, "idle_ms");
     spec.idle_pause = optional_ms(json, "idle_pause_ms");

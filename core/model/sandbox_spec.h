@@ -21,6 +21,13 @@ enum class NetworkMode { None, Host, Policy };
 std::string_view to_string(NetworkMode mode);
 enum class UserNamespace { Auto, Host };
 
+/// What counts when processors are short: Latency comes before the others, Batch gets what they leave.
+enum class CpuClass { Default, Latency, Batch };
+/// "default", "latency", "batch".
+std::string_view to_string(CpuClass cpu_class);
+/// Throws Error (Usage) for another word.
+CpuClass cpu_class_from(std::string_view word);
+
 /// Absent means unlimited. A limit that the host cannot enforce is refused at creation.
 struct Limits {
   std::optional<double> cpus;           ///< cores, e.g. 1.5
@@ -28,6 +35,8 @@ struct Limits {
   std::optional<std::uint64_t> pids;    ///< tasks
   std::optional<std::uint64_t> disk;    ///< bytes of the writable layer
   std::uint64_t output = 64ull << 20;   ///< bytes of each stream of a command kept (head and tail)
+  CpuClass cpu_class = CpuClass::Default;
+  std::string class_by;  ///< what the host does for the class, told by the runner: "cpu.idle", "cpu.weight", …
   bool operator==(const Limits&) const = default;
 };
 
@@ -36,6 +45,22 @@ struct BindMount {
   std::string source, target;  ///< absolute
   bool read_only = false;
   bool operator==(const BindMount&) const = default;
+};
+
+/// A character device of the host that the sandbox has, too.
+struct DeviceGrant {
+  std::string source;  ///< absolute path on the host
+  std::string target;  ///< below /dev
+  bool operator==(const DeviceGrant&) const = default;
+};
+
+/// Devices of which the sandbox gets some that are free when it is made: they become entries of `devices`.
+struct GpuWish {
+  std::vector<std::string> devices;  ///< to choose from: paths below /dev, the same inside
+  std::uint64_t count = 1;
+  bool exclusive = true;              ///< nobody else of this DSEC_HOME has them meanwhile; else all who share may
+  std::chrono::milliseconds wait{0};  ///< for one to become free, before that is refused
+  bool operator==(const GpuWish&) const = default;
 };
 
 /// Everything that decides how a sandbox is made. Written into its lease, so that it can be shown and made again.
@@ -48,6 +73,8 @@ struct SandboxSpec {
   ImageConfig config;             ///< merged of the layers and the request: env, workdir, user, stop signal
   std::string hostname;           ///< empty: the id
   std::vector<BindMount> binds;
+  std::vector<DeviceGrant> devices;
+  std::optional<GpuWish> gpus;
   Limits limits;
   NetworkMode network = NetworkMode::None;
   NetworkPlan network_plan;  ///< with Policy
@@ -68,6 +95,11 @@ struct SandboxSpec {
 
 Json to_json(const SandboxSpec& spec);
 SandboxSpec sandbox_spec_from_json(const Json& json);
+/// "limits" of it alone.
+Json to_json(const Limits& limits);
+Json to_json(const GpuWish& wish);
+/// "/dev/NAME[:/dev/OTHER]"; throws Error (Usage).
+DeviceGrant parse_device(const std::string& text);
 
 /// A command to execute in a sandbox.
 struct ExecSpec {
@@ -98,8 +130,10 @@ struct ExecResult {
   std::chrono::microseconds duration{};
   std::uint64_t stdout_bytes = 0, stderr_bytes = 0;      ///< written by the command
   std::uint64_t stdout_dropped = 0, stderr_dropped = 0;  ///< of these, dropped from the middle
-  std::string detail;                                    ///< errno text and the like, for CannotExecute, NotFound, Lost
-  bool session_ended = false;                            ///< of a session's command: the shell has ended, too
+  std::uint64_t oom_kills = 0;  ///< processes of the sandbox that were killed for lack of memory while it ran
+  std::uint64_t memory_limit = 0, memory_peak = 0;  ///< bytes, of the sandbox, with oom_kills; 0: none, or not told
+  std::string detail;                               ///< errno text and the like, for CannotExecute, NotFound, Lost
+  bool session_ended = false;                       ///< of a session's command: the shell has ended, too
   /// 0..255 as DESIGN's exit code table has it: 124 timeout, 126 cannot execute, 127 not found, 128+n, 125 lost or
   /// unknown.
   int shell_code() const noexcept;

@@ -17,6 +17,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::uint64_t kLargestFile = 16u << 20;
+constexpr std::chrono::seconds kGpuWait{60};
 
 bool name_character(char c) {
   return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
@@ -199,6 +200,7 @@ class Reader {
     spec.labels = text_map(node["labels"]);
     spec.accept_conflicts = text_or(node, "accept_conflicts", "false") == "true";
     if (node["limits"]) spec.limits = sandbox_limits(node["limits"]);
+    spec.devices = devices(node["devices"]);
     if (const YAML::Node lifetime = node["lifetime"]) {
       if (lifetime["idle"]) spec.idle = parse_duration(lifetime["idle"].Scalar());
       if (lifetime["idle_pause"]) spec.idle_pause = parse_duration(lifetime["idle_pause"].Scalar());
@@ -230,8 +232,13 @@ class Reader {
     spec.limits.output = Limits{}.output;
     spec.workdir = text_or(node, "workdir");
     if (!spec.workdir.empty()) absolute(node["workdir"]);
+    spec.devices = devices(node["devices"]);
+    if (node["gpus"]) spec.gpus = gpu_wish(node["gpus"]);
     if (node["pool"]) spec.pool = static_cast<unsigned>(std::min(std::stoul(node["pool"].Scalar()), 10'000ul));
     if (node["pool_idle"]) spec.pool_idle = parse_duration(node["pool_idle"].Scalar());
+    if (spec.gpus && spec.gpus->exclusive && spec.pool * spec.gpus->count > spec.gpus->devices.size())
+      report(node["pool"], "so many sandboxes cannot each have " + std::to_string(spec.gpus->count) + " of " +
+                               std::to_string(spec.gpus->devices.size()) + " devices alone");
     return spec;
   }
 
@@ -243,6 +250,33 @@ class Reader {
     return argv;
   }
 
+  std::vector<DeviceGrant> devices(const YAML::Node& node) {
+    std::vector<DeviceGrant> list;
+    if (!node) return list;
+    for (const YAML::Node& item : node) {
+      try {
+        list.push_back(parse_device(item.Scalar()));
+      } catch (const Error& error) {
+        report(item, error.message());
+      }
+    }
+    return list;
+  }
+
+  GpuWish gpu_wish(const YAML::Node& node) {
+    GpuWish wish{.devices = {}, .count = 1, .exclusive = text_or(node, "mode") != "shared", .wait = kGpuWait};
+    for (const DeviceGrant& device : devices(node["devices"])) {
+      if (device.source != device.target) report(node["devices"], "these keep their names inside");
+      wish.devices.push_back(device.source);
+    }
+    if (node["count"]) wish.count = std::stoull(node["count"].Scalar());
+    if (node["wait"]) wish.wait = parse_duration(node["wait"].Scalar());
+    if (wish.count == 0 || wish.count > wish.devices.size())
+      report(node["count"] ? node["count"] : node,
+             "of " + std::to_string(wish.devices.size()) + " devices " + std::to_string(wish.count) + " cannot be had");
+    return wish;
+  }
+
   static Limits sandbox_limits(const YAML::Node& node) {
     Limits limits;
     if (node["cpus"]) limits.cpus = std::stod(node["cpus"].Scalar());
@@ -250,6 +284,7 @@ class Reader {
     if (node["pids"]) limits.pids = std::stoull(node["pids"].Scalar());
     if (node["disk"]) limits.disk = parse_size(node["disk"].Scalar());
     if (node["output"]) limits.output = parse_size(node["output"].Scalar());
+    if (node["class"]) limits.cpu_class = cpu_class_from(node["class"].Scalar());
     return limits;
   }
 

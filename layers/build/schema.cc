@@ -104,6 +104,12 @@ Shape layer_shape() {
                  {"labels", map("Labels of the layer", text(""))}});
 }
 
+Shape class_shape() { return words("What counts when processors are short", {"default", "latency", "batch"}); }
+
+Shape devices_shape() {
+  return list("Character devices of the host, /dev/NAME or /dev/NAME:/dev/NAME_INSIDE", text(""));
+}
+
 Shape environment_shape() {
   return object("A base, at most one workspace and toolkits in order, with run settings",
                 {{"base", simple(Kind::LayerRef, "The bottom layer"), true},
@@ -119,7 +125,9 @@ Shape environment_shape() {
                                     {"memory", simple(Kind::Size, "Bytes of memory, like 4GiB")},
                                     {"pids", simple(Kind::Integer, "Processes and threads")},
                                     {"disk", simple(Kind::Size, "Bytes of the writable layer")},
-                                    {"output", simple(Kind::Size, "Bytes kept of each stream of a command")}})},
+                                    {"output", simple(Kind::Size, "Bytes kept of each stream of a command")},
+                                    {"class", class_shape()}})},
+                 {"devices", devices_shape()},
                  {"lifetime", object("When the sandbox ends by itself",
                                      {{"idle", simple(Kind::Duration, "After so long without a command, like 5m")},
                                       {"idle_pause", simple(Kind::Duration, "It is paused after so long without one")},
@@ -145,7 +153,8 @@ Shape function_shape() {
   limits.insert(limits.end(), {{"cpus", simple(Kind::Number, "Cores")},
                                {"memory", simple(Kind::Size, "Bytes of memory, like 256MiB")},
                                {"pids", simple(Kind::Integer, "Processes and threads")},
-                               {"disk", simple(Kind::Size, "Bytes of the writable layer")}});
+                               {"disk", simple(Kind::Size, "Bytes of the writable layer")},
+                               {"class", class_shape()}});
   return object("A type of function calls: a command with limits in an environment",
                 {{"environment", text("The environment that a call runs in"), true},
                  {"command", command_shape("A string for /bin/sh -c, or a list of arguments"), true},
@@ -155,6 +164,12 @@ Shape function_shape() {
                  {"limits", object("Limits of a call", std::move(limits))},
                  {"compile_limits", object("Limits of compile", stage_limits())},
                  {"workdir", text("Where files of a call are put and commands start")},
+                 {"devices", devices_shape()},
+                 {"gpus", object("Devices of which each call gets some",
+                                 {{"devices", list("To choose from", text("/dev/NAME")), true},
+                                  {"count", simple(Kind::Integer, "How many; 1 by default")},
+                                  {"mode", words("Alone (default), or with others", {"exclusive", "shared"})},
+                                  {"wait", simple(Kind::Duration, "For one to be free, 60s by default")}})},
                  {"pool", simple(Kind::Integer, "Sandboxes to have ready; none by default")},
                  {"pool_idle", simple(Kind::Duration, "A sandbox that waited so long goes, 10m by default")}});
 }

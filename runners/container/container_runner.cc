@@ -19,6 +19,8 @@
 #include "core/engine/written_tree.h"
 #include "core/model/hostname.h"
 #include "runners/container/channel.h"
+#include "runners/container/cpu_class.h"
+#include "runners/container/device_tree.h"
 #include "runners/container/exec_stream.h"
 #include "runners/container/file_watch.h"
 #include "runners/container/guest_place.h"
@@ -31,6 +33,7 @@
 #include "runners/container/sessions.h"
 #include "runners/container/start.h"
 #include "runners/container/state_file.h"
+#include "runners/container/update.h"
 #include "runners/egress/egress.h"
 #include "runners/isolation/writable_layer.h"
 
@@ -68,7 +71,7 @@ class ContainerRunner final : public engine::Runner {
     if (cgroups_) cgroups_->remove_unused_parents();
   }
 
-  void check(const SandboxSpec& spec) override {
+  void check(SandboxSpec& spec) override {
     if (::geteuid() != 0)
       throw failure("running sandboxes needs root").hint("sudo dsec …; importing, building and publishing do not");
     signal_number(spec.config.stop_signal);
@@ -83,6 +86,8 @@ class ContainerRunner final : public engine::Runner {
     std::string why;
     if (!cgroups().has_lifecycle(&why)) throw failure("sandboxes need a v2 control group: " + why);
     cgroups().check(spec.limits);
+    spec.limits.class_by = means_of_class(cgroups(), spec.limits.cpu_class);
+    check_devices(spec.devices);
     if (spec.network == NetworkMode::Policy) egress_.check(spec.network_plan);
     if (spec.limits.disk && !spec.read_only) check_disk_limit(sandboxes_, *spec.limits.disk);
   }
@@ -188,6 +193,9 @@ class ContainerRunner final : public engine::Runner {
 
   void pause(const fs::path& directory) override { pause_sandbox(directory); }
   void resume(const fs::path& directory) override { resume_sandbox(directory); }
+  void update(const fs::path& directory, const SandboxSpec& before, SandboxSpec& after) override {
+    update_sandbox(cgroups(), directory, before, after);
+  }
   std::unique_ptr<engine::Stillness> hold_still(const fs::path& directory) override {
     return hold_sandbox_still(directory);
   }
@@ -203,7 +211,7 @@ class ContainerRunner final : public engine::Runner {
     release(directory);
     for (const char* name :
          {"upper", "work", "disk.img", "project", "files.lock", "spool", "state.json", ".tmp-state", "commands.jsonl",
-          "control.sock", "hostname", "hosts", "resolv.conf", "machine-id", kNetworkFile, kNetworkLog})
+          "control.sock", "hostname", "hosts", "resolv.conf", "machine-id", "dev", kNetworkFile, kNetworkLog})
       remove_tree(directory / name);
   }
 

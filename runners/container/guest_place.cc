@@ -36,13 +36,6 @@ void make_file(const fs::path& path, std::string_view content) {
   write_all(file.get(), content);
 }
 
-void fill_dev(const fs::path& dev) {
-  for (const char* name : {"", "pts", "shm", "mqueue"}) make_directories(dev / name);
-  for (const DeviceNode& device : kDevices) make_device(dev / device.name, device.major, device.minor);
-  for (const DeviceLink& link : kDeviceLinks) fs::create_symlink(link.target, dev / link.name);
-  make_file(dev / "console", "");
-}
-
 void fill(const fs::path& place) {
   fill_dev(place / "dev");
   for (const char* name : {"sys/devices/system", "sys/kernel/mm", "sys/fs/cgroup", "sys/class", "sys/block"})
@@ -71,6 +64,13 @@ UniqueFd make_namespace(const fs::path& place) {
 }
 
 }  // namespace
+
+void fill_dev(const fs::path& dev) {
+  for (const char* name : {"", "pts", "shm", "mqueue"}) make_directories(dev / name);
+  for (const DeviceNode& device : kDevices) make_device(dev / device.name, device.major, device.minor);
+  for (const DeviceLink& link : kDeviceLinks) fs::create_symlink(link.target, dev / link.name);
+  make_file(dev / "console", "");
+}
 
 void GuestPlace::make() {
   const fs::path wanted = run_ / kName;

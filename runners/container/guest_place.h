@@ -7,6 +7,9 @@
 
 namespace dsec::runners {
 
+/// The devices and links that every sandbox has, in an existing directory. Throws Error.
+void fill_dev(const std::filesystem::path& dev);
+
 /// What all sandboxes of a DSEC_HOME have in common on disk, below run/guest, and the mount namespace that keepers live
 /// in. The files are made once, whole or not at all, and never change:
 ///   dev/       device nodes and links; each sandbox gets a read-only id-mapped view

@@ -18,6 +18,8 @@
 #include "core/base/mount.h"
 #include "core/engine/lease.h"
 #include "runners/container/channel.h"
+#include "runners/container/cpu_class.h"
+#include "runners/container/device_tree.h"
 #include "runners/container/launch.h"
 #include "runners/container/overlay_identity.h"
 #include "runners/egress/egress.h"
@@ -96,6 +98,7 @@ class Starter {
     const std::optional<Frame> answer = keeper.channel().receive();
     if (answer->type == wire::Type::Failed) throw keeper_error(*answer);
     if (answer->type != wire::Type::Started) throw failure("the sandbox's keeper broke the protocol");
+    if (spec_.limits.cpu_class == CpuClass::Batch) cgroups.begin_idle();
     keeper.finish();
   }
 
@@ -103,7 +106,11 @@ class Starter {
   int user_namespace() const { return user_namespace_ ? user_namespace_->fd() : -1; }
 
   UniqueFd shared(const char* name, std::uint64_t attributes) {
-    UniqueFd mount = clone_mount(parts_.place.path() / name);
+    return seen_inside(parts_.place.path() / name, attributes);
+  }
+
+  UniqueFd seen_inside(const fs::path& path, std::uint64_t attributes) {
+    UniqueFd mount = clone_mount(path);
     if (user_namespace_) id_map_mount(mount.get(), user_namespace());
     if (attributes) set_mount_attributes(mount.get(), attributes);
     return mount;
@@ -181,8 +188,15 @@ class Starter {
     add_mount(std::move(mount), kind, "/etc/" + std::string(name));
   }
 
+  // One of its own where it is given devices.
+  UniqueFd dev() {
+    if (spec_.devices.empty()) return shared("dev", MountFlags::kReadOnly | kQuiet);
+    make_device_tree(directory_ / "dev", spec_.devices);
+    return seen_inside(directory_ / "dev", MountFlags::kReadOnly | kQuiet);
+  }
+
   void prepare_mounts() {
-    add_mount(shared("dev", MountFlags::kReadOnly | kQuiet), wire::MountKind::Place, "/dev");
+    add_mount(dev(), wire::MountKind::Place, "/dev");
     if (spec_.network == NetworkMode::Host) {
       add_host_tree("/sys", "/sys");
     } else {
@@ -241,6 +255,9 @@ class Starter {
     std::uint32_t flags = 0;
     if (spec_.network == NetworkMode::Host) flags |= wire::kStartHostNetwork;
     if (user_namespace_) flags |= wire::kStartUserNamespace;
+    if (spec_.limits.class_by == kIdlePolicy) flags |= wire::kStartIdlePolicy;
+    if (spec_.limits.cpu_class == CpuClass::Batch) flags |= wire::kStartIdle;
+    if (has_core_scheduling(spec_.limits.class_by)) flags |= wire::kStartCoreScheduling;
     text.u32(wire::kVersion).u32(flags).str(directory_.native()).str(request_.id).str(hostname());
     text.str(engine::ProcessIdentity::self().boot_id);
     text.u64(milliseconds(spec_.lifetime)).u64(milliseconds(spec_.idle)).u64(milliseconds(spec_.idle_pause));
@@ -267,6 +284,8 @@ class Starter {
                      "PATH=/usr/sbin:/usr/bin:/sbin:/bin"};
     }
     text.strs(remover).strs(remover_env);
+    // Not named: it has them as long as it lives.
+    for (const FileLock& hold : request_.holds) descriptors.add(hold.fd());
     send(keeper, wire::Type::Start, text.text(), descriptors.all());
   }
 

@@ -135,6 +135,12 @@ ExecResult read_result(wire::Reader reader) {
   const auto step = reader.str(), object = reader.str();
   result.detail = detail_of({step.data, step.size}, {object.data, object.size}, error);
   result.session_ended = reader.left() > 0 && reader.u32() != 0;
+  // A keeper of an earlier release does not tell.
+  if (reader.left() > 0) {
+    result.oom_kills = reader.u64();
+    result.memory_limit = reader.u64();
+    result.memory_peak = reader.u64();
+  }
   return result;
 }
 

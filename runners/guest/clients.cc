@@ -83,9 +83,15 @@ void on_end_recorded(void* owner, long error) {
   send(client, wire::Type::Recorded, &sequence, sizeof sequence);
 }
 
+void close_descriptors(Client& client) {
+  for (unsigned i = 0; i < client.fd_count; ++i) close_fd(client.fds[i]);
+  client.fd_count = 0;
+}
+
 void drop(Client& client) {
   if (client.dead) return;
   client.dead = true;
+  close_descriptors(client);
   for (ClientOperation *own = client.operations, *next = nullptr; own; own = next) {
     next = own->next;
     if (own->open) interrupt(*own);
@@ -250,6 +256,20 @@ bool end(Client& client, wire::Reader& reader) {
   return true;
 }
 
+bool update(Client& client, wire::Reader& reader) {
+  uint32_t flags = 0;
+  if (!keeper.config.read_update(reader, client.fds, client.fd_count, flags)) return false;
+  // Those of groups are the configuration's now.
+  if (!(flags & wire::kUpdateGroups)) close_descriptors(client);
+  client.fd_count = 0;
+  if (flags & wire::kUpdateTimes) {
+    keeper.end_us = keeper.config.lifetime_ms ? keeper.began_us + keeper.config.lifetime_ms * 1000 : 0;
+    note_activity();
+  }
+  send(client, wire::Type::Done, nullptr, 0);
+  return true;
+}
+
 // Every request but those that only look, or want it frozen.
 bool wakes(wire::Type type) {
   switch (type) {
@@ -258,6 +278,7 @@ bool wakes(wire::Type type) {
     case wire::Type::Wait:
     case wire::Type::Pause:
     case wire::Type::Hold:
+    case wire::Type::Update:
     // What they record may be a pause or a snapshot.
     case wire::Type::Begin:
     case wire::Type::End:
@@ -348,6 +369,8 @@ bool handle(Client& client, wire::Type type, const char* data, size_t size) {
     case wire::Type::Hold:
       hold(client);
       return true;
+    case wire::Type::Update:
+      return update(client, reader);
     default:
       return false;
   }
@@ -370,7 +393,15 @@ void receive(Client& client) {
   char chunk[8192];
   wire::FrameHeader header = {};
   if (client.in.size >= sizeof header) memcpy(&header, client.in.data, sizeof header);
-  const long got = sys(__NR_read, client.source.fd, chunk, sizeof chunk);
+  // A second lot before the first is asked for makes no sense.
+  int fds[kMaxClientDescriptors];
+  unsigned count = 0;
+  const long got = receive_some(client.source.fd, chunk, sizeof chunk, fds, kMaxClientDescriptors, count);
+  if (count) {
+    close_descriptors(client);
+    memcpy(client.fds, fds, count * sizeof(int));
+    client.fd_count = count;
+  }
   if (got == -EAGAIN || got == -EINTR) return;
   if (got <= 0) return drop(client);
   client.in.append(chunk, static_cast<size_t>(got));
@@ -459,6 +490,7 @@ void send_result(Client& client, const Command& command) {
   writer.u64(command.spool.dropped(0)).u64(command.spool.dropped(1));
   writer.u32(static_cast<uint32_t>(result.failure.error)).str(step, strlen(step)).str(object, strlen(object));
   writer.u32(result.session_ended);
+  writer.u64(result.oom_kills).u64(result.memory_limit).u64(result.memory_peak);
   send(client, wire::Type::Exited, text.data, text.size);
   text.clear();
 }

@@ -347,6 +347,7 @@ void end_command(Command& command) {
   if (command.shell_of) end_session(command);
   if (command.session) leave_session(command);
   command.result.duration_us = monotonic_us() - command.start_us;
+  note_memory(command);
   drop_input(command);
   if (!command.tty) {
     on_output(command, 1);
@@ -354,6 +355,13 @@ void end_command(Command& command) {
   on_output(command, 0);
   leave_cgroup(command);
   record_end(command);
+}
+
+void note_memory(Command& command) {
+  const uint64_t kills = oom_kills();
+  if (kills <= command.oom_kills) return;
+  command.result.oom_kills = kills - command.oom_kills;
+  read_memory(command.result.memory_limit, command.result.memory_peak);
 }
 
 void append_result_json(Buffer& out, const Command& command) {
@@ -377,6 +385,11 @@ void append_result_json(Buffer& out, const Command& command) {
   number("stdout_dropped", command.spool.dropped(0));
   number("stderr_dropped", command.spool.dropped(1));
   if (result.session_ended) out.append(",\"session_ended\":true");
+  if (result.oom_kills) {
+    number("oom_kills", result.oom_kills);
+    number("memory_limit", result.memory_limit);
+    number("memory_peak", result.memory_peak);
+  }
   if (result.failure.failed()) {
     number("errno", static_cast<uint64_t>(result.failure.error));
     out.append(",");

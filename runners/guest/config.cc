@@ -103,6 +103,41 @@ bool Config::read_start(wire::Reader& reader, const int* fds, unsigned descripto
          (user_namespace_fd >= 0) == ((flags & wire::kStartUserNamespace) != 0);
 }
 
+bool Config::read_update(wire::Reader& reader, const int* fds, unsigned descriptor_count, uint32_t& update_flags) {
+  Descriptors from{fds, descriptor_count};
+  const uint64_t lifetime = reader.u64(), idle = reader.u64(), idle_pause = reader.u64(), output = reader.u64();
+  update_flags = reader.u32();
+  const uint32_t count = reader.u32();
+  if (count > kMaxLimitCgroups) return false;
+  LimitCgroup groups[kMaxLimitCgroups] = {};
+  for (uint32_t i = 0; i < count; ++i) {
+    groups[i].parent = from.need(reader.u32());
+    groups[i].tasks = from.need(reader.u32());
+    groups[i].name = reader.str();
+    // The frame goes, and the group is named as all of this sandbox are.
+    if (groups[i].name.size != cgroup_name.size || memcmp(groups[i].name.data, cgroup_name.data, cgroup_name.size) != 0)
+      return false;
+    groups[i].name = cgroup_name;
+  }
+  if (!reader.ok() || !from.valid || reader.left() != 0) return false;
+  flags &= ~uint32_t{wire::kStartIdle};
+  if (update_flags & wire::kUpdateIdle) flags |= wire::kStartIdle;
+  if (update_flags & wire::kUpdateTimes) {
+    lifetime_ms = lifetime;
+    idle_ms = idle;
+    idle_pause_ms = idle_pause;
+    output_limit = output;
+  }
+  if (!(update_flags & wire::kUpdateGroups)) return true;
+  for (uint32_t i = 0; i < limit_count; ++i) {
+    close_fd(limits[i].parent);
+    close_fd(limits[i].tasks);
+  }
+  limit_count = count;
+  memcpy(limits, groups, sizeof groups);
+  return true;
+}
+
 bool Config::read_root(wire::Reader& reader, const int* fds, unsigned descriptor_count) {
   Descriptors from{fds, descriptor_count};
   root_fd = from.need(reader.u32());

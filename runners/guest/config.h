@@ -39,6 +39,7 @@ struct ResourceLimit {
 
 constexpr uint32_t kNoDescriptor = 0xffffffff;
 constexpr unsigned kMaxDescriptors = 250, kMaxMounts = 200, kMaxLimitCgroups = 8, kMaxResourceLimits = 16;
+constexpr unsigned kMaxClientDescriptors = 2 * kMaxLimitCgroups;
 
 /// What the Start frame says, then the Root frame, in their order. The texts point into the frames, which live as long
 /// as the keeper.
@@ -73,6 +74,9 @@ struct Config {
   /// False when the frame does not hold what it must.
   bool read_start(wire::Reader& reader, const int* descriptors, unsigned descriptor_count);
   bool read_root(wire::Reader& reader, const int* descriptors, unsigned descriptor_count);
+  /// An Update frame, of which nothing holds when this gives false. Takes the descriptors over, and says which flags it
+  /// had.
+  bool read_update(wire::Reader& reader, const int* descriptors, unsigned descriptor_count, uint32_t& update_flags);
 };
 
 /// Where something failed, for the message that dsec makes of it. Shared between a child and the keeper.

@@ -124,6 +124,11 @@ int run_command(void* argument) {
   close_fd(3);
 
   sys(__NR_setsid);
+  if (config.flags & wire::kStartIdlePolicy) {
+    const int priority = 0;
+    done = sys(__NR_sched_setscheduler, 0, 5 /* SCHED_IDLE */, &priority);
+    if (done < 0) return fail(entry, "set the scheduling policy of", "the sandbox", done);
+  }
   if (entry.tty || entry.terminal >= 0) {
     done = sys(__NR_ioctl, entry.tty ? 0 : count - 1, TIOCSCTTY, 0);
     if (done < 0) return fail(entry, "take the terminal", "", done);

@@ -31,6 +31,7 @@ void begin_end(const char* state, const char* reason) {
   keeper.ending = true;
   keeper.state = state;
   keeper.reason = reason;
+  set_idle(false);
   const long fd = open_at(keeper.config.cgroup_fd, "cgroup.kill", O_WRONLY | O_CLOEXEC);
   if (fd >= 0) {
     write_fd(static_cast<int>(fd), "1", 1);
@@ -108,6 +109,12 @@ bool take_charge(Failure& failure) {
   done = sys(__NR_setns, keeper.config.namespace_fd, CLONE_NEWNS);
   if (done < 0) return failure.set("join the mount namespace for keepers", "", done), false;
   close_fd(keeper.config.namespace_fd);
+  // All that is cloned from here on has it from us.
+  if (keeper.config.flags & wire::kStartCoreScheduling) {
+    constexpr int kScope = 1;  // our threads
+    done = sys(__NR_prctl, PR_SCHED_CORE, PR_SCHED_CORE_CREATE, 0, kScope, 0);
+    if (done < 0) return failure.set("keep other sandboxes off its cores", "", done), false;
+  }
   return true;
 }
 
@@ -351,7 +358,7 @@ int run_keeper() {
   sys(__NR_fcntl, kStartFd, F_SETFL, O_RDWR | O_NONBLOCK);
   keeper.started_wall_us = wall_time_us();
   const uint64_t now = monotonic_us();
-  keeper.idle_since_us = now;
+  keeper.began_us = keeper.idle_since_us = now;
   if (keeper.config.lifetime_ms) keeper.end_us = now + keeper.config.lifetime_ms * 1000;
   write_state();
   const uint32_t pid = static_cast<uint32_t>(keeper.init_pid);

@@ -24,8 +24,9 @@ struct Result {
   wire::Cause cause;
   uint32_t exit_code, signal;
   uint64_t duration_us;
-  Failure failure;     ///< for CannotExecute, NotFound, Lost
-  bool session_ended;  ///< with it, or before its end: its session is of no use any more
+  Failure failure;                                ///< for CannotExecute, NotFound, Lost
+  bool session_ended;                             ///< with it, or before its end: its session is of no use any more
+  uint64_t oom_kills, memory_limit, memory_peak;  ///< since it began; bytes of the sandbox, 0: none, or unknown
 };
 
 struct Session;
@@ -79,6 +80,8 @@ struct Client {
   Client* next;
   Source source;
   Buffer in, out;
+  int fds[kMaxClientDescriptors];  ///< that came with what it asks for
+  unsigned fd_count;
   Command* command;  ///< whose output it gets
   Session* session;  ///< whose opening or end it waits for
   bool owns_input;   ///< it started the command, so its end is the end of the input
@@ -123,6 +126,7 @@ struct Keeper {
   Lingering* lingering;
   uint32_t lingering_count, lingering_room;
   uint64_t started_wall_us, ended_wall_us;
+  uint64_t began_us;                        ///< monotonic
   uint64_t end_us, idle_since_us, stop_us;  ///< monotonic; 0: none
   bool ending, init_ended;
   bool attended;       ///< who started the main command was there at its end, and removes the sandbox if it is to go
@@ -229,6 +233,10 @@ void pause(Client& client);
 void hold(Client& client);
 /// To be called when a client goes: what it held is released.
 void release_hold(Client& client);
+/// With kStartIdle: whether the groups are idle now. What is to end or to freeze must run, however busy the host is.
+void set_idle(bool idle);
+/// Limit and peak of the sandbox's memory in bytes; 0: none, or this kernel does not tell.
+void read_memory(uint64_t& limit, uint64_t& peak);
 /// For any operation: resumes what is paused.
 void wake();
 void on_freezer_event();
@@ -241,6 +249,8 @@ bool reap_reclaimer(int pid);
 // state.cc
 void write_state();
 uint64_t oom_kills();
+/// Adds to the result what the kernel has killed for lack of memory since the command began, and the figures.
+void note_memory(Command& command);
 void append_text_json(Buffer& out, const char* key, const char* data, size_t size);
 
 }  // namespace dsec::guest

@@ -106,6 +106,7 @@ void thaw() {
     close_fd(pause.events.fd);
     pause.events.fd = -1;
   }
+  if (!keeper.ending) set_idle(true);
   write_text(keeper.config.cgroup_fd, "cgroup.freeze", "0", 1);
   pause.freezer = Freezer::Thawed;
 }
@@ -165,6 +166,7 @@ void freeze() {
     pause.events = {SourceKind::Freezer, static_cast<int>(events), 0, nullptr};
     pause.freezer = Freezer::Freezing;
     pause.give_up_us = monotonic_us() + kFreezeTimeout;
+    set_idle(false);
     const long written = write_text(keeper.config.cgroup_fd, "cgroup.freeze", "1", 1);
     if (written < 0) return give_up("freeze", written);
     watch(pause.events, EPOLLPRI);
@@ -174,6 +176,30 @@ void freeze() {
 }
 
 }  // namespace
+
+void set_idle(bool idle) {
+  const Config& config = keeper.config;
+  if (!(config.flags & wire::kStartIdle)) return;
+  const char* const text = idle ? "1" : "0";
+  write_text(config.cgroup_fd, "cpu.idle", text, 1);
+  for (uint32_t i = 0; i < config.limit_count; ++i) {
+    const long group = open_at(config.limits[i].parent, config.limits[i].name.data, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (group < 0) continue;
+    write_text(static_cast<int>(group), "cpu.idle", text, 1);
+    close_fd(static_cast<int>(group));
+  }
+}
+
+void read_memory(uint64_t& limit, uint64_t& peak) {
+  const MemoryGroup group;
+  if (group.directory < 0) return;
+  const int64_t most = read_number(group.directory, group.v2 ? "memory.max" : "memory.limit_in_bytes");
+  const int64_t had = read_number(group.directory, group.v2 ? "memory.peak" : "memory.max_usage_in_bytes");
+  // In v1 no limit is a number of whole pages near the largest.
+  constexpr int64_t kUnlimited = int64_t{1} << 62;
+  limit = most > 0 && most < kUnlimited ? static_cast<uint64_t>(most) : 0;
+  peak = had > 0 ? static_cast<uint64_t>(had) : 0;
+}
 
 void pause(Client& client) {
   client.waits_for_pause = true;

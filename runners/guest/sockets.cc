@@ -89,6 +89,21 @@ bool receive_frame(int fd, wire::Type type, Buffer& frame, int* fds, unsigned& c
   return true;
 }
 
+long receive_some(int fd, void* data, size_t size, int* fds, unsigned room, unsigned& count) {
+  struct {
+    Control head;
+    int fds[kMaxClientDescriptors];
+  } control = {};
+  count = 0;
+  const iovec part = {data, size};
+  Message message = {nullptr, 0, &part, 1, &control, sizeof(Control) + room * sizeof(int), 0};
+  const long got = sys(__NR_recvmsg, fd, &message, kCloseOnExec);
+  if (got <= 0 || message.control_size <= sizeof(Control) || control.head.type != kScmRights) return got;
+  count = static_cast<unsigned>((control.head.size - sizeof(Control)) / sizeof(int));
+  memcpy(fds, control.fds, count * sizeof(int));
+  return got;
+}
+
 bool peer_is_allowed(int fd) {
   Credentials peer = {};
   int size = sizeof peer;

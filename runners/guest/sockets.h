@@ -17,6 +17,10 @@ bool send_with_descriptors(int fd, const wire::FrameHeader& header, const void* 
 /// closes or breaks the protocol.
 bool receive_frame(int fd, wire::Type type, Buffer& frame, int* fds, unsigned& count);
 
+/// Reads what is there, with descriptors (close-on-exec; `count` of at most `room`). Bytes, 0 at the end, or a negative
+/// errno.
+long receive_some(int fd, void* data, size_t size, int* fds, unsigned room, unsigned& count);
+
 /// Whether the peer is root or runs as we do (SO_PEERCRED).
 bool peer_is_allowed(int fd);
 

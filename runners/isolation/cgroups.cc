@@ -1,5 +1,3 @@
-#include "runners/isolation/cgroups.h"
-
 #include <fcntl.h>
 #include <linux/mount.h>
 #include <sys/file.h>
@@ -16,37 +14,13 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "runners/isolation/cgroup_host.h"
 #include "runners/isolation/cgroup_ops.h"
 
 namespace dsec::runners {
 namespace {
 
 constexpr char kKeepers[] = "keepers";
-constexpr const char* kOurControllers[] = {"cpu", "memory", "pids"};
-
-bool contains(const std::vector<std::string>& words, std::string_view word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
-
-std::vector<std::string> words_in(int group, const char* file) {
-  char text[1024];
-  if (cgroup::read(group, file, text, sizeof text) < 0) return {};
-  std::istringstream in(text);
-  std::vector<std::string> words;
-  for (std::string word; in >> word;) words.push_back(word);
-  return words;
-}
-
-UniqueFd open_group(int at, const std::string& name) {
-  return UniqueFd(::openat(at, name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-}
-
-/// The same open file, and so the same lock.
-UniqueFd copy_of(const UniqueFd& fd) {
-  UniqueFd copy(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
-  if (!copy) throw system_error("copy a descriptor");
-  return copy;
-}
 
 /// The v2 hierarchy of a host that does not show it, as a mount that is attached nowhere.
 UniqueFd detached_v2() {
@@ -73,40 +47,24 @@ std::string parent_prefix() {
 
 }  // namespace
 
-struct CgroupHost::State {
-  struct Hierarchy : CgroupHierarchy {
-    UniqueFd mount;           ///< its root
-    UniqueFd parent;          ///< our group in it, once made
-    std::string unusable;     ///< why it cannot hold our group
-    std::string undelegated;  ///< v2: why controllers could not be handed down to our group
-  };
+std::vector<std::string> words_in(int group, const char* file) {
+  char text[1024];
+  if (cgroup::read(group, file, text, sizeof text) < 0) return {};
+  std::istringstream in(text);
+  std::vector<std::string> words;
+  for (std::string word; in >> word;) words.push_back(word);
+  return words;
+}
 
-  std::string name;    ///< of our parent groups
-  std::string prefix;  ///< of their path
-  std::vector<Hierarchy> list;
-  std::vector<CgroupHierarchy> shown;
-  std::mutex mutex;
+UniqueFd open_group(int at, const std::string& name) {
+  return UniqueFd(::openat(at, name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
 
-  Hierarchy* v2() {
-    for (Hierarchy& each : list)
-      if (each.v2) return &each;
-    return nullptr;
-  }
-  /// Where a controller is: a kernel has it in one hierarchy at a time.
-  Hierarchy* of(std::string_view controller) {
-    for (Hierarchy& each : list)
-      if (contains(each.controllers, controller)) return &each;
-    return nullptr;
-  }
-
-  int parent_of(Hierarchy& hierarchy) {
-    if (!hierarchy.parent && hierarchy.unusable.empty()) make_parent(hierarchy);
-    return hierarchy.parent.get();
-  }
-  void make_parent(Hierarchy& hierarchy);
-  void delegate(Hierarchy& hierarchy, int top, const std::string& top_name);
-  int make_group(Hierarchy& hierarchy, const std::string& id);
-};
+UniqueFd copy_of(const UniqueFd& fd) {
+  UniqueFd copy(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+  if (!copy) throw system_error("copy a descriptor");
+  return copy;
+}
 
 /// mkdir of our own group; the ones above it are the administrator's, and must exist.
 void CgroupHost::State::make_parent(Hierarchy& hierarchy) {
@@ -120,14 +78,18 @@ void CgroupHost::State::make_parent(Hierarchy& hierarchy) {
     hierarchy.unusable = "open " + quote(shown_root + '/' + prefix) + ": " + errno_text(errno);
     return;
   }
-  if (hierarchy.v2) delegate(hierarchy, top.get(), shown_root + '/' + prefix);
-  if (::mkdirat(top.get(), name.c_str(), 0755) != 0 && errno != EEXIST) {
-    hierarchy.unusable = "mkdir " + quote(shown_root + '/' + prefix + name) + ": " + errno_text(errno);
+  if (hierarchy.of_classes) {
+    hierarchy.parent = copy_of(top);
     return;
   }
-  hierarchy.parent = open_group(top.get(), name);
+  if (hierarchy.v2) delegate(hierarchy, top.get(), shown_root + '/' + prefix);
+  if (::mkdirat(top.get(), hierarchy.name.c_str(), 0755) != 0 && errno != EEXIST) {
+    hierarchy.unusable = "mkdir " + quote(shown_root + '/' + prefix + hierarchy.name) + ": " + errno_text(errno);
+    return;
+  }
+  hierarchy.parent = open_group(top.get(), hierarchy.name);
   if (!hierarchy.parent) {
-    hierarchy.unusable = "open " + quote(shown_root + '/' + prefix + name) + ": " + errno_text(errno);
+    hierarchy.unusable = "open " + quote(shown_root + '/' + prefix + hierarchy.name) + ": " + errno_text(errno);
     return;
   }
   // As long as somebody has it open, nobody takes it for unused. Passing the descriptor on passes the lock on.
@@ -163,8 +125,18 @@ int CgroupHost::State::make_group(Hierarchy& hierarchy, const std::string& id) {
   }
 }
 
+void CgroupHost::State::add_classes() {
+  const Hierarchy* cpu = of("cpu");
+  if (cpu == nullptr || cpu->v2 || contains(cpu->controllers, "memory") || contains(cpu->controllers, "pids")) return;
+  Hierarchy made;
+  static_cast<CgroupHierarchy&>(made) = *cpu;
+  made.of_classes = true;
+  made.mount = open_group(cpu->mount.get(), ".");
+  list.push_back(std::move(made));
+}
+
 CgroupHost::CgroupHost(std::string host_id) : state_(std::make_unique<State>()) {
-  state_->name = "dsec-" + std::move(host_id);
+  const std::string name = "dsec-" + host_id;
   state_->prefix = parent_prefix();
   for (CgroupHierarchy& found : parse_cgroup_mounts(read_file("/proc/thread-self/mountinfo"))) {
     if (found.v2 && state_->v2() != nullptr) continue;
@@ -175,6 +147,7 @@ CgroupHost::CgroupHost(std::string host_id) : state_(std::make_unique<State>()) 
     if (!useful) continue;
     State::Hierarchy hierarchy;
     static_cast<CgroupHierarchy&>(hierarchy) = found;
+    hierarchy.name = name;
     hierarchy.mount = open_group(AT_FDCWD, found.root);
     if (!hierarchy.mount) continue;
     if (hierarchy.v2) hierarchy.controllers = words_in(hierarchy.mount.get(), "cgroup.controllers");
@@ -184,12 +157,14 @@ CgroupHost::CgroupHost(std::string host_id) : state_(std::make_unique<State>()) 
     if (UniqueFd mount = detached_v2()) {
       State::Hierarchy hierarchy;
       hierarchy.v2 = true;
+      hierarchy.name = name;
       hierarchy.controllers = words_in(mount.get(), "cgroup.controllers");
       hierarchy.mount = std::move(mount);
       state_->list.push_back(std::move(hierarchy));
     }
   }
   for (const State::Hierarchy& each : state_->list) state_->shown.push_back(each);
+  state_->add_classes();
 }
 
 CgroupHost::~CgroupHost() = default;
@@ -214,7 +189,7 @@ void CgroupHost::check(const Limits& limits) const {
           .hint("dsec doctor, which shows what this host can limit")
           .hint("leave the limit out, if the sandbox may run without");
     };
-    State::Hierarchy* hierarchy = state_->of(controller);
+    State::Hierarchy* hierarchy = state_->of(controller, limits.cpu_class);
     if (hierarchy == nullptr)
       throw refuse("no cgroup hierarchy here has the " + std::string(controller) + " controller");
     const int parent = state_->parent_of(*hierarchy);
@@ -228,9 +203,17 @@ void CgroupHost::check(const Limits& limits) const {
               "cgroup.subtree_control");
     }
   };
+  if (limits.cpu_class == CpuClass::Latency) need("class", "cpu");
   if (limits.memory) need("memory", "memory");
   if (limits.cpus) need("cpu", "cpu");
   if (limits.pids) need("pids", "pids");
+}
+
+bool CgroupHost::weighs_processors(CpuClass cpu_class) const {
+  const std::lock_guard lock(state_->mutex);
+  State::Hierarchy* hierarchy = state_->of("cpu", cpu_class);
+  if (hierarchy == nullptr || state_->parent_of(*hierarchy) < 0) return false;
+  return !hierarchy->v2 || contains(words_in(hierarchy->parent.get(), "cgroup.subtree_control"), "cpu");
 }
 
 UniqueFd CgroupHost::keepers_group() const {
@@ -249,7 +232,8 @@ UniqueFd CgroupHost::keepers_group() const {
 void CgroupHost::remove_unused_parents() const {
   const std::lock_guard lock(state_->mutex);
   for (State::Hierarchy& hierarchy : state_->list) {
-    const std::string path = state_->prefix + state_->name;
+    if (hierarchy.of_classes) continue;  // it is the administrator's
+    const std::string path = state_->prefix + hierarchy.name;
     // Our own lock may have been passed on with its descriptor; only without it can a new one tell.
     hierarchy.parent.reset();
     const UniqueFd parent = open_group(hierarchy.mount.get(), path);
@@ -260,89 +244,19 @@ void CgroupHost::remove_unused_parents() const {
   }
 }
 
-namespace {
-
-/// Throws naming the limit, the file and the reason.
-void set(int group, const char* file, const std::string& value, const char* limit) {
-  const int failed = cgroup::write(group, file, value.c_str());
-  if (failed == 0) return;
-  throw system_error("write " + value + " to " + file, -failed)
-      .context("cannot enforce the " + std::string(limit) + " limit of the sandbox");
-}
-
-void limit_memory(int group, bool v2, std::uint64_t bytes) {
-  const std::string value = std::to_string(bytes);
-  set(group, v2 ? "memory.max" : "memory.limit_in_bytes", value, "memory");
-  // Swap would make the limit one of resident memory only. Absent files: this kernel does not account swap, and then
-  // the limit covers what can be covered.
-  const char* swap_file = v2 ? "memory.swap.max" : "memory.memsw.limit_in_bytes";
-  const int failed = cgroup::write(group, swap_file, v2 ? "0" : value.c_str());
-  if (failed != 0 && failed != -ENOENT)
-    throw system_error("write to " + std::string(swap_file), -failed)
-        .context("cannot enforce the memory limit of the sandbox");
-}
-
-void limit_cpu(int group, bool v2, double cpus) {
-  constexpr long kPeriod = 100'000;  // microseconds, the kernel's default
-  // The kernel refuses less than a millisecond.
-  const long quota = std::max(1000L, std::lround(cpus * kPeriod));
-  if (v2) {
-    set(group, "cpu.max", std::to_string(quota) + ' ' + std::to_string(kPeriod), "cpu");
-  } else {
-    set(group, "cpu.cfs_period_us", std::to_string(kPeriod), "cpu");
-    set(group, "cpu.cfs_quota_us", std::to_string(quota), "cpu");
-  }
-}
-
-/// A v1 group that shares its hierarchy with cpuset takes no process before it has CPUs and memory nodes.
-void inherit_cpuset(int parent, int group) {
-  for (const char* file : {"cpuset.cpus", "cpuset.mems"}) {
-    char text[1024];
-    if (cgroup::read(group, file, text, sizeof text) > 1) continue;
-    if (cgroup::read(parent, file, text, sizeof text) > 0) cgroup::write(group, file, text);
-  }
-}
-
-std::vector<std::string> ours(const CgroupHierarchy& hierarchy, int group) {
-  std::vector<std::string> result;
-  const auto present = hierarchy.v2 ? words_in(group, "cgroup.controllers") : hierarchy.controllers;
-  for (const char* each : kOurControllers)
-    if (contains(present, each)) result.emplace_back(each);
-  return result;
-}
-
-bool wanted(const CgroupHierarchy& hierarchy, const Limits& limits) {
-  return hierarchy.v2 || (limits.memory && contains(hierarchy.controllers, "memory")) ||
-         (limits.cpus && contains(hierarchy.controllers, "cpu")) ||
-         (limits.pids && contains(hierarchy.controllers, "pids"));
-}
-
-}  // namespace
-
 SandboxCgroups SandboxCgroups::create(const CgroupHost& host, const std::string& id, const Limits& limits) {
   host.check(limits);
   CgroupHost::State& state = *host.state_;
   const std::lock_guard lock(state.mutex);
   SandboxCgroups made(id);
+  Limits at_first = limits;
+  if (limits.cpu_class == CpuClass::Batch) at_first.cpu_class = CpuClass::Default;
   try {
     for (CgroupHost::State::Hierarchy& hierarchy : state.list) {
-      if (!wanted(hierarchy, limits)) continue;
+      if (!state.wanted(hierarchy, limits)) continue;
       if (state.parent_of(hierarchy) < 0) continue;  // check() has thrown if a limit needs it
-      if (const int failed = state.make_group(hierarchy, id); failed != 0)
-        throw system_error("make the control group " + quote(state.name + '/' + id) + " in " + quote(hierarchy.root),
-                           failed);
-      Group group{.v2 = hierarchy.v2,
-                  .controllers = {},
-                  .parent = copy_of(hierarchy.parent),
-                  .directory = open_group(hierarchy.parent.get(), id)};
-      if (!group.directory) throw system_error("open the control group " + quote(state.name + '/' + id));
-      group.controllers = ours(hierarchy, group.directory.get());
-      const int fd = group.directory.get();
-      if (contains(hierarchy.controllers, "cpuset") && !hierarchy.v2) inherit_cpuset(hierarchy.parent.get(), fd);
+      Group group = state.make_limited_group(hierarchy, id, at_first);
       made.groups_.insert(hierarchy.v2 ? made.groups_.begin() : made.groups_.end(), std::move(group));
-      if (limits.memory && state.of("memory") == &hierarchy) limit_memory(fd, hierarchy.v2, *limits.memory);
-      if (limits.cpus && state.of("cpu") == &hierarchy) limit_cpu(fd, hierarchy.v2, *limits.cpus);
-      if (limits.pids && state.of("pids") == &hierarchy) set(fd, "pids.max", std::to_string(*limits.pids), "pids");
     }
   } catch (...) {
     for (const auto& hierarchy : state.list)
@@ -360,11 +274,12 @@ SandboxCgroups SandboxCgroups::open(const CgroupHost& host, const std::string& i
     const int parent = state.parent_of(hierarchy);
     if (parent < 0) continue;
     Group group{.v2 = hierarchy.v2,
+                .weighs = hierarchy.v2 || hierarchy.of_classes,
                 .controllers = {},
                 .parent = copy_of(hierarchy.parent),
                 .directory = open_group(parent, id)};
     if (!group.directory) continue;
-    group.controllers = ours(hierarchy, group.directory.get());
+    group.controllers = controllers_of(hierarchy, group.directory.get());
     found.groups_.insert(hierarchy.v2 ? found.groups_.begin() : found.groups_.end(), std::move(group));
   }
   return found;
@@ -376,16 +291,33 @@ void SandboxCgroups::remove(const CgroupHost& host, const std::string& id, std::
   {
     const std::lock_guard lock(state.mutex);
     for (CgroupHost::State::Hierarchy& hierarchy : state.list) {
-      UniqueFd parent = open_group(hierarchy.mount.get(), state.prefix + state.name);
+      const std::string path = state.prefix + (hierarchy.of_classes ? "" : hierarchy.name);
+      UniqueFd parent = open_group(hierarchy.mount.get(), path.empty() ? "." : path);
       if (!parent) continue;
       // v2 first: it ends the processes, and then the v1 groups are empty.
       parents.emplace(hierarchy.v2 ? parents.begin() : parents.end(), std::move(parent), hierarchy.v2);
     }
   }
+  // The usual case: everything has ended already.
+  std::erase_if(parents, [&](const auto& each) {
+    return ::unlinkat(each.first.get(), id.c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT;
+  });
+  // What is killed has to run to its end, and would wait for long behind a busy host.
+  std::erase_if(parents, [&](const auto& each) {
+    const UniqueFd group = open_group(each.first.get(), id);
+    if (group) cgroup::write(group.get(), "cpu.idle", "0");
+    return !group;
+  });
   for (const auto& [parent, v2] : parents) {
     const int failed = cgroup::remove(parent.get(), id.c_str(), v2, static_cast<int>(timeout.count()));
-    if (failed != 0) throw system_error("remove the control group " + quote(state.name + '/' + id), -failed);
+    if (failed != 0) throw system_error("remove the control group " + quote(id), -failed);
   }
+}
+
+void SandboxCgroups::begin_idle() const {
+  for (const Group& group : groups_)
+    if (contains(group.controllers, "cpu"))
+      set_class(group.directory.get(), group.v2, CpuClass::Default, CpuClass::Batch);
 }
 
 int SandboxCgroups::v2() const noexcept {

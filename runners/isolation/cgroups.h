@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,9 +30,11 @@ std::vector<CgroupHierarchy> parse_cgroup_mounts(std::string_view mountinfo);
 /// per sandbox, named by its id. So the id alone is enough to find them again. Lifecycle (clone into, freeze, kill)
 /// goes through v2, which is mounted detached where the host does not show it; limits go through v2 controllers, or v1
 /// ones where the host has those. Touches no group of others, but for one thing: on a v2 host a controller that a limit
-/// needs is enabled in the groups above ours. Thread-safe.
+/// needs is enabled in the groups above ours. Where the processors are shared by v1 groups, a sandbox of a class has
+/// its group there beside ours. Thread-safe.
 class CgroupHost {
  public:
+  struct State;  ///< for the files of this folder
   /// Looks at the mounts that the calling thread sees. `host_id`: the first 6 characters of the sandbox ids.
   explicit CgroupHost(std::string host_id);
   ~CgroupHost();
@@ -40,6 +43,8 @@ class CgroupHost {
   const std::vector<CgroupHierarchy>& hierarchies() const;
   /// Throws Error (Failed) naming the first limit that cannot be enforced here, and why. Makes the parent groups.
   void check(const Limits& limits) const;
+  /// Whether sandboxes of the class get its weight from their groups; if not, Batch is left to the scheduler's policy.
+  bool weighs_processors(CpuClass cpu_class) const;
   /// Whether sandboxes can have a v2 group; if not, `why` says so.
   bool has_lifecycle(std::string* why = nullptr) const;
   /// A v2 group without limits beside those of the sandboxes, for the processes that guard them: they outlive what
@@ -52,7 +57,6 @@ class CgroupHost {
 
  private:
   friend class SandboxCgroups;
-  struct State;
   std::unique_ptr<State> state_;
 };
 
@@ -70,19 +74,30 @@ class SandboxCgroups {
  public:
   struct Group {
     bool v2 = false;
+    bool weighs = false;                   ///< its weight is the sandbox's class
     std::vector<std::string> controllers;  ///< of ours that it limits or counts: "cpu", "memory", "pids"
     UniqueFd parent;                       ///< directory that contains it; as long as it is open, that stays
     UniqueFd directory;
   };
 
-  /// Makes the groups and sets the limits; removes them again when that fails. Throws Error.
+  /// Makes the groups and sets the limits; removes them again when that fails. Those of Batch are not idle yet. Throws
+  /// Error.
   static SandboxCgroups create(const CgroupHost& host, const std::string& id, const Limits& limits);
   /// Those that exist.
   static SandboxCgroups open(const CgroupHost& host, const std::string& id);
+  /// Whether change() to these limits makes other groups (v1): then nothing inside may run meanwhile.
+  static bool moves(const CgroupHost& host, const std::string& id, const Limits& to);
+  /// Changes the limits of a sandbox that lives. Memory that is in use above a lower limit is given back first; if it
+  /// cannot be, or anything else fails, nothing is changed and Error thrown. `announce` is called with the groups that
+  /// new processes have to join when these are others than before.
+  static void change(const CgroupHost& host, const std::string& id, const Limits& from, const Limits& to,
+                     const std::function<void(const SandboxCgroups&)>& announce);
   /// Kills what lives in the sandbox's groups and removes them; idempotent. Throws Error when something stays.
   static void remove(const CgroupHost& host, const std::string& id, std::chrono::milliseconds timeout);
 
   const std::string& name() const noexcept { return id_; }
+  /// From now on it gets what others leave; while it was made it did not have to wait for that.
+  void begin_idle() const;
   /// v2 first, if there is one.
   const std::vector<Group>& groups() const noexcept { return groups_; }
   /// Directory descriptor for CLONE_INTO_CGROUP; -1 without v2.

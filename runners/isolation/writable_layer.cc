@@ -101,6 +101,14 @@ UniqueFd open_writable_layer(const fs::path& sandbox, std::optional<std::uint64_
   });
 }
 
+bool has_disk_quota(const fs::path& sandbox) { return recorded_project(sandbox).has_value(); }
+
+void limit_disk(const fs::path& sandbox, std::uint64_t limit) {
+  const auto project = recorded_project(sandbox);
+  if (!project) throw failure("the sandbox has no quota");
+  limit_project(sandbox, *project, limit);
+}
+
 std::uint64_t writable_layer_bytes(const fs::path& sandbox) {
   if (const auto project = recorded_project(sandbox)) return project_use(sandbox, *project).bytes;
   if (fs::exists(image_of(sandbox))) {

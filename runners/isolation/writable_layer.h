@@ -27,6 +27,10 @@ enum class LayerUse {
 /// must be in the mount namespace that shows `sandbox`. Any number may be open at once. Throws Error.
 UniqueFd open_writable_layer(const std::filesystem::path& sandbox, std::optional<std::uint64_t> limit, LayerUse use);
 
+/// Whether its limit is a quota, which limit_disk can change. Throws Error.
+bool has_disk_quota(const std::filesystem::path& sandbox);
+void limit_disk(const std::filesystem::path& sandbox, std::uint64_t limit);
+
 /// Bytes that the writable layer takes.
 std::uint64_t writable_layer_bytes(const std::filesystem::path& sandbox);
 

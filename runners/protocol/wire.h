@@ -49,14 +49,18 @@ enum class Type : uint16_t {
   Pause = 20,   ///< answered by Done when everything is frozen and its memory was given back, or by Failed
   Resume = 21,  ///< answered by Done; every other request resumes, too, but for those that
                 ///< only look (List, SessionList, Wait), record (Begin, End) or freeze
-  Hold = 22,    ///< answered by Done when everything is frozen; it stays so until this connection ends
+  Update =
+      23,  ///< u64 lifetime_ms, u64 idle_ms, u64 idle_pause_ms, u64 output_limit (0: none), u32 UpdateFlags, u32 count,
+           ///< for each group of a limit u32 parent, u32 tasks (descriptors), str name; answered by Done
+  Hold = 22,  ///< answered by Done when everything is frozen; it stays so until this connection ends
   // keeper to dsec
   Started = 32,      ///< u32 pid of PID 1 as the keeper sees it
   Failed = 33,       ///< u32 errno (0: none), str what was attempted
   ExecStarted = 34,  ///< str exec_id
   Stdout = 35,       ///< u64 time_us since the epoch, bytes
   Stderr = 36,       ///< the same
-  Exited = 37,       ///< a Result, u32 whether its session has ended; the last of a command
+  Exited = 37,       ///< a Result, u32 whether its session has ended, u64 processes of the sandbox killed for lack of
+                     ///< memory, u64 memory limit, u64 memory peak; the last of a command
   Attached = 38,     ///< spool descriptors and how much of each is valid: str exec_id, u64 x 2 bytes dropped of stdout,
                      ///< stderr so far, u32 count, u64 lengths
   Command = 39,      ///< str exec_id, u32 running, strs argv, u32 number of its session or 0
@@ -96,6 +100,15 @@ enum StartFlags : uint32_t {
   kStartHostNetwork = 1,
   kStartUserNamespace = 2,
   kStartReadOnly = 4,
+  kStartCoreScheduling = 8,  ///< shares no core with what is not of this sandbox
+  kStartIdlePolicy = 16,     ///< its processes have SCHED_IDLE
+  kStartIdle = 32,           ///< its groups are idle, but for when it is made, frozen or ended
+};
+
+enum UpdateFlags : uint32_t {
+  kUpdateTimes = 1,   ///< what is idle counts from now
+  kUpdateGroups = 2,  ///< these are the groups from now on, instead of those before
+  kUpdateIdle = 4,    ///< kStartIdle from now on; without: not
 };
 
 /// How a command ended (model ExecResult).

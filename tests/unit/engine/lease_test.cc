@@ -27,6 +27,9 @@ TEST_CASE("a lease comes back as it was written", "[engine][lease]") {
   CHECK(found->creator == lease.creator);
   CHECK(found->created == lease.created);
   CHECK(found->spec == lease.spec);
+  lease.spec.labels = {{"a", "b"}};
+  lease.replace(scratch.path());
+  CHECK(Lease::read(scratch.path())->spec == lease.spec);
 }
 
 TEST_CASE("a process of another boot or another start time is dead", "[engine][lease]") {

@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 
 #include "core/base/error.h"
+#include "core/engine/device_holds.h"
 #include "core/engine/sandbox_id.h"
 
 namespace dsec::engine {
@@ -17,7 +18,7 @@ namespace fs = std::filesystem;
 class FakeRunner final : public Runner {
  public:
   bool fail_start = false;
-  void check(const SandboxSpec& spec) override {
+  void check(SandboxSpec& spec) override {
     if (spec.limits.cpus) throw usage_error("cpus cannot be limited");
   }
   void start(RunnerRequest request) override {
@@ -55,6 +56,10 @@ class FakeRunner final : public Runner {
   }
   void pause(const fs::path& directory) override { write_file_atomic(directory / "fake-state", "paused"); }
   void resume(const fs::path& directory) override { write_file_atomic(directory / "fake-state", "running"); }
+  void update(const fs::path& directory, const SandboxSpec&, SandboxSpec& after) override {
+    if (after.limits.pids == 1u) throw failure("one process is too few");
+    write_file_atomic(directory / "fake-memory", std::to_string(after.limits.memory.value_or(0)));
+  }
   std::unique_ptr<Stillness> hold_still(const fs::path&) override { return nullptr; }
   void reclaim(const fs::path& directory) override { fs::remove(directory / "fake-state"); }
   void logs(const fs::path&, const LogOptions&, const LogSink&) override {}
@@ -274,6 +279,59 @@ TEST_CASE_METHOD(Fixture, "a fork that fails leaves none behind", "[engine][fork
   CHECK_THROWS_AS(engine->fork("dev", {.count = 3, .name = "", .labels = {}}), Error);
   CHECK(left() == before);
   CHECK_THROWS_AS(engine->fork("dev", {.count = 0, .name = "", .labels = {}}), Error);
+}
+
+TEST_CASE_METHOD(Fixture, "an update stands in the lease, or nothing has changed", "[engine][update]") {
+  engine->create(spec("dev"));
+  const auto of_dev = [&] { return engine->inspect("dev").spec; };
+  UpdateRequest request{.memory = 1 << 20};
+  request.labels = {{"a", "1"}, {"b", "2"}};
+  CHECK(engine->update("dev", request).spec.limits.memory == 1u << 20);
+  CHECK(of_dev().labels == std::map<std::string, std::string>{{"a", "1"}, {"b", "2"}});
+  const SandboxSpec before = of_dev();
+  UpdateRequest refused{.pids = 1};
+  refused.labels = {{"a", std::nullopt}};
+  CHECK_THROWS_AS(engine->update("dev", refused), Error);
+  CHECK(of_dev() == before);
+  CHECK_THROWS_AS(engine->update("dev", {}), Error);
+  CHECK_THROWS_AS(engine->update("dev", {.lifetime = std::chrono::milliseconds(1)}), Error);
+  engine->update("dev", {.memory = 0});
+  CHECK_FALSE(of_dev().limits.memory);
+  engine->stop("dev", {});
+  CHECK_THROWS_AS(engine->update("dev", {.memory = 5}), Error);
+  UpdateRequest labels;
+  labels.labels = {{"a", std::nullopt}};
+  CHECK(engine->update("dev", labels).spec.labels == std::map<std::string, std::string>{{"b", "2"}});
+}
+
+TEST_CASE_METHOD(Fixture, "devices are held as long as somebody has the locks, and chosen anew", "[engine][devices]") {
+  SandboxSpec first = spec();
+  first.gpus = GpuWish{.devices = {"/dev/null", "/dev/zero"}};
+  std::vector<FileLock> held = hold_devices(home, first);
+  REQUIRE(first.devices.size() == 1);
+  SandboxSpec second = first;  // as of a fork
+  std::vector<FileLock> other = hold_devices(home, second);
+  REQUIRE(second.devices.size() == 1);
+  CHECK(first.devices != second.devices);
+  SandboxSpec third = spec();
+  third.gpus = first.gpus;
+  CHECK_THROWS_AS(hold_devices(home, third), Error);
+  third.gpus->exclusive = false;
+  CHECK_THROWS_AS(hold_devices(home, third), Error);
+  held.clear();
+  CHECK(hold_devices(home, third).size() == 1);
+  CHECK(third.devices == first.devices);
+  third.gpus->count = 3;
+  CHECK_THROWS_AS(hold_devices(home, third), Error);
+  SandboxSpec named = spec();
+  named.devices = second.devices;
+  CHECK_THROWS_AS(hold_devices(home, named), Error);
+  other.clear();
+  // Those who do not ask for it alone share it, also under another name.
+  named.devices.push_back({named.devices[0].source, "/dev/again"});
+  CHECK(hold_devices(home, named).size() == 2);
+  named.devices = {{"/etc/passwd", "/dev/x"}};
+  CHECK_THROWS_AS(hold_devices(home, named), Error);
 }
 
 TEST_CASE_METHOD(Fixture, "operations on files resume what is paused, branching does not", "[engine][pause]") {

@@ -203,7 +203,7 @@ TEST_CASE_METHOD(Fixture, "an operation is found by its name alone", "[engine][t
 
 class EndedRunner final : public Runner {
  public:
-  void check(const SandboxSpec&) override {}
+  void check(SandboxSpec&) override {}
   void start(RunnerRequest) override {}
   RunnerStatus status(const fs::path&) override { return {}; }
   std::unique_ptr<ExecStream> exec(const fs::path&, const ExecSpec&) override { return nullptr; }
@@ -222,6 +222,7 @@ class EndedRunner final : public Runner {
   std::unique_ptr<FileWatch> watch(const fs::path&, const std::string&, bool) override { return nullptr; }
   void pause(const fs::path&) override {}
   void resume(const fs::path&) override {}
+  void update(const fs::path&, const SandboxSpec&, SandboxSpec&) override {}
   std::unique_ptr<Stillness> hold_still(const fs::path&) override { return nullptr; }
   NetworkReport network(const fs::path&) override { return {}; }
   void set_network(const fs::path&, const NetworkPlan&) override {}

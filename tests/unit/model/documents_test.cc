@@ -61,6 +61,11 @@ TEST_CASE("specifications survive their JSON form", "[model][sandbox]") {
   spec.idle = std::chrono::minutes(5);
   spec.idle_pause = std::chrono::seconds(30);
   spec.machine_id = "0123456789abcdef0123456789abcdef";
+  spec.limits.cpu_class = CpuClass::Batch;
+  spec.limits.class_by = "cpu.idle";
+  spec.devices = {{"/dev/nvidia0", "/dev/gpu"}};
+  spec.gpus = GpuWish{
+      .devices = {"/dev/nvidia0", "/dev/nvidia1"}, .count = 2, .exclusive = false, .wait = std::chrono::seconds(3)};
   spec.binds = {{"/a", "/b", true}};
   spec.network = NetworkMode::Host;
   CHECK(sandbox_spec_from_json(to_json(spec)) == spec);
@@ -69,6 +74,14 @@ TEST_CASE("specifications survive their JSON form", "[model][sandbox]") {
   exec.timeout = std::chrono::seconds(3);
   CHECK(exec_spec_from_json(to_json(exec)) == exec);
   CHECK_THROWS_AS(exec_spec_from_json(Json{{"argv", 3}}), Error);
+}
+
+TEST_CASE("a device is given by its path below /dev, and nothing leads out", "[model][sandbox]") {
+  CHECK(parse_device("/dev/dri/card0") == DeviceGrant{"/dev/dri/card0", "/dev/dri/card0"});
+  CHECK(parse_device("/dev/nvidia0:/dev/gpu") == DeviceGrant{"/dev/nvidia0", "/dev/gpu"});
+  for (const char* text : {"", "/dev", "/dev/", "/dev//x", "/dev/../etc/passwd", "/dev/x/", "/dev/x:", ":/dev/x",
+                           "/dev/x:/etc/x", "/dev/x:/dev/./y", "/dev/x:/dev/y:rw"})
+    CHECK_THROWS_AS(parse_device(text), Error);
 }
 
 }  // namespace
