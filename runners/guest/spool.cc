@@ -91,6 +91,9 @@ void Spool::append(unsigned stream, uint64_t time_us, const char* data, size_t s
   Stream& state = streams[stream];
   state.written += size;
   while (size > 0) {
+    // By time the reader tells which half of the tail is the older one, also when one piece lies in both.
+    if (time_us <= state.last_us) time_us = state.last_us + 1;
+    state.last_us = time_us;
     size_t part = state.in_tail ? 0 : write_head(stream, time_us, data, size);
     if (part == 0) {
       state.in_tail = true;

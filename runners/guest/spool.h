@@ -31,6 +31,7 @@ struct Spool {
     uint64_t head_used;     ///< bytes in the head file
     uint64_t half_used[2];  ///< bytes in each half of the tail
     uint64_t half_kept[2];  ///< of these, output
+    uint64_t last_us;       ///< time of its last record
     unsigned half;          ///< that is written to
     bool in_tail;           ///< the head is full
   } streams[2];
