@@ -47,6 +47,8 @@ void declare(Command& command, SandboxFlags& flags) {
   command.choice("--network", flags.network, {"none", "host", "policy"}, "Network of the sandbox (default: none)");
   command.options("--allow", "RULE", flags.allow, "Allow a preset, host, address or range, as in example.org:443");
   command.options("--deny", "RULE", flags.deny, "Deny one, whatever is allowed");
+  command.options("--inject", "HOST=SECRET", flags.inject, "Add a secret header to plain HTTP for a host, as in a.org=env:KEY");
+  command.flag("--intercept-tls", flags.intercept_tls, "Read the sandbox's TLS, with an authority it is told to trust");
   command.choice("--userns", flags.userns, {"auto", "host"},
                  "User namespace; host: root inside is root outside (default: auto)");
   command.option("--hostname", "NAME", flags.hostname, "Host name inside (default: the id)");
@@ -156,9 +158,10 @@ void put(T& target, const T& value) {
 
 // Rules are added to what the environment allows and denies; `none` and `host` replace all of it.
 void put_network(const SandboxFlags& flags, SandboxSpec& spec) {
-  const bool rules = !flags.allow.empty() || !flags.deny.empty();
+  const bool rules = !flags.allow.empty() || !flags.deny.empty() || !flags.inject.empty() || flags.intercept_tls;
   if (rules && (flags.network == "none" || flags.network == "host"))
-    throw usage_error("--allow and --deny make a policy, and --network " + flags.network + " is none")
+    throw usage_error("--allow, --deny, --inject and --intercept-tls make a policy, and --network " + flags.network +
+                      " is none")
         .hint("leave --network out");
   if (flags.network == "none") spec.network = NetworkMode::None;
   if (flags.network == "host") spec.network = NetworkMode::Host;
@@ -166,6 +169,8 @@ void put_network(const SandboxFlags& flags, SandboxSpec& spec) {
   if (spec.network != NetworkMode::Policy) spec.network_plan = {};
   for (const auto& text : flags.allow) spec.network_plan.base.allow.push_back(NetworkRule::parse(text));
   for (const auto& text : flags.deny) spec.network_plan.base.deny.push_back(NetworkRule::parse(text));
+  for (const auto& text : flags.inject) spec.network_plan.base.inject.push_back(HeaderSecret::parse(text));
+  if (flags.intercept_tls) spec.network_plan.intercept_tls = true;
 }
 
 void put_flags(const SandboxFlags& flags, engine::SandboxRequest& request) {

@@ -23,8 +23,9 @@ struct SandboxFlags {
   std::vector<std::string> toolkits;
   std::string name, backend, network, userns, hostname, workdir, user;
   std::optional<std::string> entrypoint;
-  std::vector<std::string> env, env_files, binds, devices, labels, allow, deny;
+  std::vector<std::string> env, env_files, binds, devices, labels, allow, deny, inject;
   std::string cpu_class;
+  bool intercept_tls = false;
   std::optional<double> cpus;
   std::optional<std::uint64_t> memory, pids, disk, output_limit;
   std::optional<std::chrono::milliseconds> lifetime, idle, idle_pause;

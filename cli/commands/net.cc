@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/units.h"
 #include "core/engine/engine.h"
+#include "core/engine/network_log.h"
 
 namespace dsec::cli {
 namespace {
@@ -69,38 +70,52 @@ struct LogFlags {
   bool follow = false, denied = false;
 };
 
-std::string record_text(const Json& record) {
-  const auto text = [&](const char* key) { return json_string_or(record, key, ""); };
-  std::string where = text("host");
-  if (const std::string address = text("address"); !address.empty()) where += (where.empty() ? "" : " ") + address;
-  if (const auto port = json_u64_or(record, "port", 0)) where += ":" + std::to_string(port);
-  std::string line = text("time") + "  " + text("verdict") + "  " + text("protocol") + "  " + where;
-  const auto sent = json_u64_or(record, "sent", 0), received = json_u64_or(record, "received", 0);
-  if (sent || received) line += "  " + format_size(sent) + " sent, " + format_size(received) + " received";
-  if (const std::string reason = text("reason"); !reason.empty()) line += "  (" + reason + ")";
+std::string event_text(const engine::NetworkEvent& event) {
+  const std::string time = iso_time(event.time);
+  if (event.lost) return time + "  " + std::to_string(event.lost) + " records were not kept: the log was full";
+  std::string where = event.host;
+  if (!event.address.empty()) where += (where.empty() ? "" : " ") + event.address;
+  if (event.port) where += ":" + std::to_string(event.port);
+  std::string line = time + "  " + event.verdict + "  " + event.protocol + (event.intercepted ? " in tls" : "") + "  " + where;
+  if (!event.http.empty()) line += "  " + event.http.front();
+  if (event.requests > 1) line += " and " + std::to_string(event.requests - 1) + " more";
+  if (event.sent || event.received)
+    line += "  " + format_size(event.sent) + " sent, " + format_size(event.received) + " received";
+  if (!event.reason.empty()) line += "  (" + event.reason + ")";
   return line;
+}
+
+// The log outlives its sandbox.
+bool goes_on(engine::Engine& engine, const std::string& name) {
+  try {
+    const engine::SandboxState state = engine.inspect(name).state;
+    return state == engine::SandboxState::Running || state == engine::SandboxState::Paused;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 void log(const LogFlags& flags, Invocation& call) {
   engine::Engine& engine = call.wiring().engine();
-  const engine::SandboxInfo info = engine.inspect(flags.name);
   std::uint64_t from = 0;
   for (;;) {
     // In this order: what was logged before the end is read after it.
-    const bool ends = !flags.follow || engine.inspect(info.id).state != engine::SandboxState::Running;
+    const bool ends = !flags.follow || !goes_on(engine, flags.name);
     for (;;) {
-      const std::string lines = engine.network_log(info.id, from);
+      const std::string lines = engine.network_log(flags.name, from);
       if (lines.empty()) break;
       from += lines.size();
       for (std::size_t begin = 0; begin < lines.size();) {
         const std::size_t end = lines.find('\n', begin);
-        const Json record = parse_json(std::string_view(lines).substr(begin, end - begin), "network log");
+        Json record = parse_json(std::string_view(lines).substr(begin, end - begin), "network log");
         begin = end + 1;
-        if (flags.denied && json_string_or(record, "verdict", "") != "deny") continue;
+        const auto event = engine::network_event_from(record);
+        if (!event || (flags.denied && event->verdict != "deny")) continue;
+        record.erase("crc");
         if (call.out().json())
           call.out().json_line(record);
         else
-          call.out().line(printable(record_text(record)));
+          call.out().line(printable(event_text(*event)));
       }
     }
     if (ends) return;

@@ -17,6 +17,7 @@
 #include "core/engine/device_holds.h"
 #include "core/engine/fork.h"
 #include "core/engine/lease.h"
+#include "core/engine/network_log.h"
 #include "core/engine/recorded_copy.h"
 #include "core/engine/recording.h"
 #include "core/engine/sandbox_id.h"
@@ -350,10 +351,16 @@ class EngineOfThisHost final : public LocalEngine {
   void set_network(const std::string& id, const NetworkPlan& wanted) override {
     NetworkPlan plan = wanted;
     resolve_presets(plan, presets());
-    with(id, [&](Runner& runner, const fs::path& directory) { runner.set_network(directory, plan); });
+    const SandboxInfo info = inspect(id);
+    record(info, {"policy", canonical_json({{"plan", to_json(plan)}}), {}},
+           [&](Operation::Done&) { runner_of(info.spec).set_network(records_.directory(info.id), plan); });
   }
   std::string network_log(const std::string& id, std::uint64_t from) override {
-    return with(id, [&](Runner& runner, const fs::path& directory) { return runner.network_log(directory, from); });
+    const std::string found = trajectory_id(id);
+    // What is linked beside the trajectory is the same file, and outlives the sandbox.
+    const fs::path kept = home_.trajectories() / found;
+    if (fs::exists(kept / kNetworkLog)) return read_network_lines(kept, from);
+    return with(found, [&](Runner& runner, const fs::path& directory) { return runner.network_log(directory, from); });
   }
 
  private:

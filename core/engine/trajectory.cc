@@ -1,104 +1,22 @@
 #include "core/engine/trajectory.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 
-#include "core/base/crc32c.h"
 #include "core/base/error.h"
+#include "core/base/sealed_lines.h"
 #include "core/engine/sandbox_id.h"
 
 namespace dsec::engine {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::size_t kLongestLine = 16u << 20;
-// `,"crc":"01234567"}`
-constexpr std::size_t kTail = 18;
-constexpr std::string_view kTailBegin = ",\"crc\":\"", kTailEnd = "\"}";
-
-std::string sealed(const std::string& body, std::uint32_t& checksum) {
-  const std::string_view open = std::string_view(body).substr(0, body.size() - 1);
-  checksum = crc32c(checksum, open.data(), open.size());
-  char digits[9];
-  ::snprintf(digits, sizeof digits, "%08x", checksum);
-  return std::string(open).append(kTailBegin).append(digits).append(kTailEnd).append("\n");
-}
-
-/// Reads a log line by line and checks each.
-class LogReader {
- public:
-  explicit LogReader(const fs::path& file) : file_(file), stream_(nullptr, &::fclose) {
-    UniqueFd fd = open_file(file, O_RDONLY | O_NOFOLLOW);
-    stream_.reset(::fdopen(fd.get(), "r"));
-    if (!stream_) throw system_error("read " + quote(file.native()));
-    static_cast<void>(fd.release());
-  }
-  ~LogReader() { ::free(line_); }
-  LogReader(const LogReader&) = delete;
-  LogReader& operator=(const LogReader&) = delete;
-
-  /// The next line that is whole and right; false at the end, before a line that was never finished, and at damage.
-  bool next() {
-    const ssize_t got = ::getline(&line_, &room_, stream_.get());
-    if (got <= 0) {
-      if (::ferror(stream_.get())) throw system_error("read " + quote(file_.native()));
-      return false;
-    }
-    ++number_;
-    text_ = std::string_view(line_, static_cast<std::size_t>(got));
-    const bool whole = text_.ends_with('\n');
-    if (whole) text_.remove_suffix(1);
-    if (whole && check()) {
-      good_bytes_ += static_cast<std::uint64_t>(got);
-      return true;
-    }
-    // One without its newline is the last, even when its writer has gone on since.
-    const bool torn = !whole || ::fgetc(stream_.get()) == EOF;
-    if (!torn) damage_ = "line " + std::to_string(number_) + " of " + quote(file_.native()) + " is damaged";
-    return false;
-  }
-
-  /// Valid until next().
-  std::string_view text() const { return text_; }
-  Json json() const { return parse_json(text_, file_.native() + ":" + std::to_string(number_)); }
-  const std::string& damage() const { return damage_; }
-  void damaged(const std::string& why) { damage_ = why; }
-  std::uint64_t number() const { return number_; }
-  std::uint32_t checksum() const { return checksum_; }
-  std::uint64_t good_bytes() const { return good_bytes_; }
-
- private:
-  bool check() {
-    if (text_.size() <= kTail || text_.size() > kLongestLine || !text_.ends_with(kTailEnd)) return false;
-    const std::string_view body = text_.substr(0, text_.size() - kTail), tail = text_.substr(body.size());
-    if (!tail.starts_with(kTailBegin)) return false;
-    std::uint32_t told = 0;
-    const char* const digits = tail.data() + kTailBegin.size();
-    const auto [end, error] = std::from_chars(digits, digits + 8, told, 16);
-    if (error != std::errc() || end != digits + 8 || crc32c(checksum_, body.data(), body.size()) != told) return false;
-    checksum_ = told;
-    return true;
-  }
-
-  const fs::path file_;
-  std::unique_ptr<FILE, int (*)(FILE*)> stream_;
-  char* line_ = nullptr;
-  std::size_t room_ = 0;
-  std::string_view text_;
-  std::string damage_;
-  std::uint64_t number_ = 0, good_bytes_ = 0;
-  std::uint32_t checksum_ = 0;
-};
-
-TrajectoryHeader header_of(LogReader& log, const fs::path& file) {
+TrajectoryHeader header_of(SealedLines& log, const fs::path& file) {
   return attempt("cannot read the trajectory " + quote(file.native()), [&] {
     if (!log.next()) throw failure(log.damage().empty() ? "it has no header" : log.damage());
     return trajectory_header_from(log.json());
@@ -134,7 +52,7 @@ Trajectory Trajectory::read(const fs::path& place) {
   std::error_code error;
   const bool is_directory = fs::is_directory(place, error);
   const fs::path file = is_directory ? place / kTrajectoryLog : place;
-  LogReader log(file);
+  SealedLines log(file);
   Trajectory trajectory;
   trajectory.directory = is_directory ? place : place.parent_path();
   trajectory.header = header_of(log, file);
@@ -197,7 +115,7 @@ UniqueFd Trajectory::content(const Operation& operation) const {
 
 std::optional<Operation> find_operation(const fs::path& directory, std::string_view op_id) {
   const fs::path file = directory / kTrajectoryLog;
-  LogReader log(file);
+  SealedLines log(file);
   header_of(log, file);
   // An op_id has nothing that JSON would write in another way.
   const std::string named = "\"op_id\":\"" + std::string(op_id) + "\"";
@@ -220,7 +138,7 @@ std::optional<Operation> find_operation(const fs::path& directory, std::string_v
 
 TrajectoryHeader read_trajectory_header(const fs::path& directory) {
   const fs::path file = directory / kTrajectoryLog;
-  LogReader log(file);
+  SealedLines log(file);
   return header_of(log, file);
 }
 
@@ -228,7 +146,7 @@ std::uint32_t TrajectoryWriter::create(const fs::path& directory, const Trajecto
   make_directories(directory.parent_path(), 0700);
   if (::mkdir(directory.c_str(), 0700) != 0) throw system_error("mkdir " + quote(directory.native()));
   std::uint32_t checksum = 0;
-  const std::string line = sealed(to_line(header), checksum);
+  const std::string line = sealed_line(to_line(header), checksum);
   // Whoever sees a log sees its header.
   const fs::path unnamed = directory / ".log.jsonl", log = directory / kTrajectoryLog;
   write_all(open_file(unnamed, O_WRONLY | O_CREAT | O_EXCL, 0600).get(), line);
@@ -239,7 +157,7 @@ std::uint32_t TrajectoryWriter::create(const fs::path& directory, const Trajecto
 TrajectoryWriter::TrajectoryWriter(const fs::path& directory)
     : directory_(directory), lock_(directory / "lock", FileLock::Mode::Exclusive) {
   const fs::path file = directory / kTrajectoryLog;
-  LogReader log(file);
+  SealedLines log(file);
   header_of(log, file);
   while (log.next())
     if (log.text().find("\"record\":\"started\"") != std::string_view::npos &&
@@ -254,7 +172,7 @@ TrajectoryWriter::TrajectoryWriter(const fs::path& directory)
 
 void TrajectoryWriter::append(const std::string& body) {
   std::uint32_t next = checksum_;
-  write_all(log_.get(), sealed(body, next));
+  write_all(log_.get(), sealed_line(body, next));
   checksum_ = next;
 }
 
@@ -296,7 +214,7 @@ std::vector<TrajectoryInfo> list_trajectories(const Home& home, std::vector<std:
       continue;
     }
     try {
-      LogReader log(file);
+      SealedLines log(file);
       const TrajectoryHeader header = header_of(log, file);
       TrajectoryInfo info{id, header.environment, header.source, header.created, header.created, 0, 0, live, {}};
       while (log.next()) info.operations += log.text().find("\"record\":\"started\"") != std::string_view::npos;

@@ -252,6 +252,35 @@ NetworkRule NetworkRule::parse(std::string_view text) {
   return rule;
 }
 
+HeaderSecret HeaderSecret::parse(std::string_view text) {
+  const auto bad = [](const std::string& why) {
+    return usage_error("--inject: " + why)
+        .hint("write HOST=env:NAME, or HOST='HEADER: PREFIX env:NAME', with file:/PATH for a secret in a file");
+  };
+  const std::size_t equals = text.find('=');
+  if (equals == std::string_view::npos) throw bad("there is no '=' after the host");
+  std::string_view host = text.substr(0, equals), value = text.substr(equals + 1);
+  const std::size_t place = std::max(value.rfind("env:") + 1, value.rfind("file:/") + 1);
+  if (place == 0) throw bad("what follows '=' tells no place of a secret, and the secret itself must not stand here");
+  Json json = {{"secret", value.substr(place - 1)}};
+  if (std::string_view before = value.substr(0, place - 1); !before.empty()) {
+    const std::size_t colon = before.find(": ");
+    if (colon == std::string_view::npos) throw bad("the header has no ': ' after its name");
+    json["header"] = before.substr(0, colon);
+    json["prefix"] = before.substr(colon + 2);
+  }
+  if (const std::size_t colon = host.find(':'); colon != std::string_view::npos) {
+    std::uint16_t port = 0;
+    const std::string_view digits = host.substr(colon + 1);
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+    if (error != std::errc() || end != digits.data() + digits.size() || port == 0) throw bad("the port is no port");
+    json["port"] = port;
+    host = host.substr(0, colon);
+  }
+  json["host"] = host;
+  return secret_from(json);
+}
+
 std::string NetworkRule::str() const {
   std::string text = transport == Transport::Udp ? "udp/" : "";
   const bool six = kind == Kind::Address && !range.base.is_v4();
@@ -320,7 +349,7 @@ NetworkPolicy network_policy_from_json(const Json& json) {
 
 NetworkPlan network_plan_from_json(const Json& json) {
   std::vector<std::string> keys = kPolicyKeys;
-  keys.insert(keys.end(), {"phases", "phase"});
+  keys.insert(keys.end(), {"phases", "phase", "intercept_tls"});
   refuse_unknown(json, keys, "network");
   NetworkPlan plan;
   read_policy(json, plan.base);
@@ -344,6 +373,7 @@ NetworkPlan network_plan_from_json(const Json& json) {
   }
   plan.phase = member<std::string>(json, "phase", "a phase", "");
   if (!plan.phase.empty()) check_network_phase(plan.phase);
+  plan.intercept_tls = member<bool>(json, "intercept_tls", "true or false", false);
   return plan;
 }
 
@@ -366,6 +396,7 @@ Json to_json(const NetworkPlan& plan) {
   json["phases"] = Json::object();
   for (const auto& [name, policy] : plan.phases) json["phases"][name] = to_json(policy);
   if (!plan.phase.empty()) json["phase"] = plan.phase;
+  if (plan.intercept_tls) json["intercept_tls"] = true;
   return json;
 }
 

@@ -51,6 +51,10 @@ struct HeaderSecret {
   std::string secret;        ///< "env:NAME" or "file:/PATH", of the process that makes the sandbox
   std::uint16_t port = 443;  ///< of the server
   bool operator==(const HeaderSecret&) const = default;
+
+  /// "HOST[:PORT]=[HEADER: [PREFIX]]env:NAME" (or file:/PATH), as in "api.example.com=Authorization: Bearer env:KEY".
+  /// Throws Error (Usage), which does not repeat the text: somebody may have written the secret itself.
+  static HeaderSecret parse(std::string_view text);
 };
 
 /// What holds at one moment. A deny rule wins over every allow rule; what no allow rule covers is denied.
@@ -72,6 +76,8 @@ struct NetworkPlan {
   NetworkPolicy base;                           ///< outside phases, and in those that have none of their own
   std::map<std::string, NetworkPolicy> phases;  ///< by name of kNetworkPhases
   std::string phase;                            ///< empty: none
+  /// The gateway ends the sandbox's TLS, with an authority that the sandbox is told to trust. For its whole life.
+  bool intercept_tls = false;
   const NetworkPolicy& current() const;
   bool operator==(const NetworkPlan&) const = default;
 };
@@ -80,7 +86,7 @@ struct NetworkPlan {
 void check_network_phase(const std::string& name);
 
 /// The form of dsec.yaml: {"allow": […], "deny": […], "strict": …, "inject": […], "limits": {"connections", "bytes"},
-/// "phases": {NAME: "none" | {…}}, "phase": NAME}. A phase says all of allow and deny, and takes over the rest.
+/// "phases": {NAME: "none" | {…}}, "phase": NAME, "intercept_tls": …}. A phase says all of allow and deny, and takes over the rest.
 NetworkPlan network_plan_from_json(const Json& json);
 Json to_json(const NetworkPlan& plan);
 NetworkPolicy network_policy_from_json(const Json& json);

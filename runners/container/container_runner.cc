@@ -15,6 +15,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/mount.h"
+#include "core/engine/network_log.h"
 #include "core/engine/spool_reader.h"
 #include "core/engine/written_tree.h"
 #include "core/model/hostname.h"
@@ -97,7 +98,8 @@ class ContainerRunner final : public engine::Runner {
       start_sandbox({place_, cgroups(), program(), dsec_}, request);
       // Nothing of the user's runs yet.
       if (request.spec.network == NetworkMode::Policy)
-        egress_.attach(request.directory, request.spec.network_plan, pidfd_of_init(request.directory).get());
+        egress_.attach(request.directory, request.trajectory, request.spec.network_plan,
+                       pidfd_of_init(request.directory).get());
     } catch (...) {
       const std::exception_ptr failed = std::current_exception();
       try {
@@ -211,7 +213,8 @@ class ContainerRunner final : public engine::Runner {
     release(directory);
     for (const char* name :
          {"upper", "work", "disk.img", "project", "files.lock", "spool", "state.json", ".tmp-state", "commands.jsonl",
-          "control.sock", "hostname", "hosts", "resolv.conf", "machine-id", "dev", kNetworkFile, kNetworkLog})
+          "control.sock", "hostname", "hosts", "resolv.conf", "machine-id", "dev", kNetworkFile, engine::kNetworkLog,
+          kCaFile})
       remove_tree(directory / name);
   }
 
@@ -246,17 +249,7 @@ class ContainerRunner final : public engine::Runner {
   }
 
   std::string network_log(const fs::path& directory, std::uint64_t from) override {
-    const UniqueFd file(::open((directory / kNetworkLog).c_str(), O_RDONLY | O_CLOEXEC));
-    if (!file && errno == ENOENT) return "";
-    if (!file || ::lseek(file.get(), static_cast<off_t>(from), SEEK_SET) < 0)
-      throw system_error("read the network log of the sandbox");
-    std::string text(1 << 20, '\0');
-    const ssize_t got = ::read(file.get(), text.data(), text.size());
-    if (got < 0) throw system_error("read the network log of the sandbox");
-    text.resize(static_cast<std::size_t>(got));
-    // The last line may still be growing.
-    text.resize(text.rfind('\n') + 1);
-    return text;
+    return engine::read_network_lines(directory, from);
   }
 
  private:

@@ -175,7 +175,9 @@ class Starter {
     add_mount(std::move(mount), wire::MountKind::Optional, target);
   }
 
-  void add_file(const char* name, const std::string& content, wire::MountKind kind = wire::MountKind::File) {
+  void add_file(const char* name, const std::string& content, wire::MountKind kind = wire::MountKind::File,
+                std::string inside = "") {
+    if (inside.empty()) inside = "/etc/" + std::string(name);
     const fs::path path = directory_ / name;
     {
       const UniqueFd file = open_file(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0644);
@@ -185,7 +187,7 @@ class Starter {
     UniqueFd mount = clone_mount(path);
     if (user_namespace_) id_map_mount(mount.get(), user_namespace());
     set_mount_attributes(mount.get(), MountFlags::kNoDev | kQuiet);
-    add_mount(std::move(mount), kind, "/etc/" + std::string(name));
+    add_mount(std::move(mount), kind, std::move(inside));
   }
 
   // One of its own where it is given devices.
@@ -212,6 +214,8 @@ class Starter {
       add_file("resolv.conf", read_file("/etc/resolv.conf", 1 << 20));
     } else if (spec_.network == NetworkMode::Policy) {
       add_file("resolv.conf", egress_resolv_conf());
+      // The gateway says what stands in it.
+      if (spec_.network_plan.intercept_tls) add_file(kCaFile, "", wire::MountKind::File, kCaInside);
     } else {
       // Empty, and the same file for all.
       add_mount(shared("base/etc/resolv.conf", MountFlags::kReadOnly | MountFlags::kNoDev | kQuiet),
@@ -239,7 +243,7 @@ class Starter {
   std::vector<std::string> environment() const {
     std::vector<std::string> env{"HOSTNAME=" + hostname(), "TZ=UTC", "LANG=C.UTF-8"};
     if (spec_.network == NetworkMode::Policy) {
-      const std::vector<std::string> proxy = egress_environment(hostname());
+      const std::vector<std::string> proxy = egress_environment(hostname(), spec_.network_plan);
       env.insert(env.end(), proxy.begin(), proxy.end());
     }
     env.insert(env.end(), spec_.config.env.begin(), spec_.config.env.end());

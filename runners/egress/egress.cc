@@ -16,6 +16,7 @@
 #include "core/base/config.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/engine/network_log.h"
 #include "runners/egress/namespace.h"
 #include "runners/egress/protocol.h"
 
@@ -110,6 +111,10 @@ void send_request(int socket, const std::string& text, const std::vector<int>& d
   if (::sendmsg(socket, &message, MSG_NOSIGNAL) < 0) throw system_error("send to the egress gateway");
 }
 
+UniqueFd open_log(const fs::path& directory) {
+  return open_file(directory / engine::kNetworkLog, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
+}
+
 void write_plan(const fs::path& directory, const NetworkPlan& plan) {
   const fs::path temporary = directory / (std::string(".tmp-") + kNetworkFile);
   {
@@ -127,13 +132,17 @@ std::string egress_resolv_conf() {
   return std::string("nameserver ") + kGatewayV4 + "\noptions timeout:5 attempts:2\n";
 }
 
-std::vector<std::string> egress_environment(const std::string& hostname) {
+std::vector<std::string> egress_environment(const std::string& hostname, const NetworkPlan& plan) {
   const std::string proxy = std::string("http://") + kGatewayV4 + ":" + std::to_string(kProxyPort);
   const std::string none = "localhost,127.0.0.1,::1," + hostname;
   std::vector<std::string> env;
   for (const char* name : {"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"})
     env.push_back(std::string(name) + "=" + proxy);
   for (const char* name : {"no_proxy", "NO_PROXY"}) env.push_back(std::string(name) + "=" + none);
+  if (plan.intercept_tls)
+    for (const char* name :
+         {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE"})
+      env.push_back(std::string(name) + "=" + kCaInside);
   return env;
 }
 
@@ -227,7 +236,7 @@ Json Egress::ask(const Json& request, const std::vector<int>& descriptors) const
 
 void Egress::attach_plan(const fs::path& directory, const NetworkPlan& plan, int pidfd) const {
   const EgressSockets sockets = open_egress(pidfd);
-  const UniqueFd log = open_file(directory / kNetworkLog, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
+  const UniqueFd log = open_log(directory);
   int descriptors[kAttachDescriptors];
   descriptors[kTcpListener] = sockets.tcp.get();
   descriptors[kUdpSocket] = sockets.udp.get();
@@ -235,15 +244,24 @@ void Egress::attach_plan(const fs::path& directory, const NetworkPlan& plan, int
   descriptors[kRawV6] = sockets.raw6.get();
   descriptors[kInitPidfd] = pidfd;
   descriptors[kLogFile] = log.get();
-  ask({{"op", "attach"},
-       {"id", directory.filename().native()},
-       {"plan", to_json(plan)},
-       {"secrets", readable_secrets(plan)}},
-      {std::begin(descriptors), std::end(descriptors)});
+  const Json answer = ask({{"op", "attach"},
+                           {"id", directory.filename().native()},
+                           {"plan", to_json(plan)},
+                           {"secrets", readable_secrets(plan)}},
+                          {std::begin(descriptors), std::end(descriptors)});
+  if (!plan.intercept_tls) return;
+  // In place: it is mounted in the sandbox.
+  const UniqueFd file = open_file(directory / kCaFile, O_WRONLY | O_TRUNC | O_NOFOLLOW);
+  write_all(file.get(), json_string(answer, "ca"));
 }
 
-void Egress::attach(const fs::path& directory, const NetworkPlan& plan, int pidfd) const {
+void Egress::attach(const fs::path& directory, const fs::path& trajectory, const NetworkPlan& plan, int pidfd) const {
   write_plan(directory, plan);
+  if (!trajectory.empty()) {
+    open_log(directory);
+    const fs::path log = directory / engine::kNetworkLog, kept = trajectory / engine::kNetworkLog;
+    if (::link(log.c_str(), kept.c_str()) != 0) throw system_error("link " + quote(kept.native()));
+  }
   attach_plan(directory, plan, pidfd);
 }
 

@@ -10,8 +10,11 @@
 
 namespace dsec::runners {
 
-/// The names of files in a sandbox's directory: the policies that hold, and what was asked for (JSON Lines).
-inline constexpr char kNetworkFile[] = "network.json", kNetworkLog[] = "network.jsonl";
+/// The names of files in a sandbox's directory: the policies that hold; the certificate of the authority that
+/// intercepts its TLS.
+inline constexpr char kNetworkFile[] = "network.json", kCaFile[] = "ca.pem";
+/// Where the sandbox finds the latter.
+inline constexpr char kCaInside[] = "/etc/dsec-ca.pem";
 
 /// Gives sandboxes with a policy their network, by the gateway of a DSEC_HOME, which is started when it is needed.
 class Egress {
@@ -22,8 +25,10 @@ class Egress {
 
   /// Throws Error (Usage) naming what of `plan` cannot be honoured here: a secret that cannot be read.
   void check(const NetworkPlan& plan) const;
-  /// For a new sandbox: `pidfd` is its PID 1's. Throws Error; then it has no network.
-  void attach(const std::filesystem::path& directory, const NetworkPlan& plan, int pidfd) const;
+  /// For a new sandbox: `pidfd` is its PID 1's. The log is also linked into `trajectory`, unless that is empty. Throws
+  /// Error; then it has no network.
+  void attach(const std::filesystem::path& directory, const std::filesystem::path& trajectory, const NetworkPlan& plan,
+              int pidfd) const;
   /// Attaches again what a gateway that is gone had; nothing for a sandbox without a policy. `open_init` gives the
   /// pidfd.
   void ensure(const std::filesystem::path& directory, const std::function<UniqueFd()>& open_init) const;
@@ -47,7 +52,7 @@ class Egress {
 /// What a sandbox with a policy finds inside: the gateway as its name server, and as a proxy for programs that want
 /// one.
 std::string egress_resolv_conf();
-std::vector<std::string> egress_environment(const std::string& hostname);
+std::vector<std::string> egress_environment(const std::string& hostname, const NetworkPlan& plan);
 
 /// The plan that holds for a sandbox; empty when it has no policy.
 std::optional<NetworkPlan> read_network_plan(const std::filesystem::path& directory);

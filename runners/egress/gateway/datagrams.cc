@@ -145,7 +145,7 @@ class Datagrams::Flow {
     ended_ = true;
     watch_.reset();
     if (!denied_) {
-      record_.duration = std::chrono::duration_cast<milliseconds>(Clock::now() - began_);
+      record_.duration = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - began_);
       owner_.sandbox_.log(record_);
     }
     owner_.forget(key_);

@@ -1,15 +1,18 @@
 #include "runners/egress/gateway/gateway.h"
 
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
 
 namespace dsec::egress {
 namespace {
@@ -34,15 +37,20 @@ struct Gateway::Client {
   std::unique_ptr<Watch> watch;
 };
 
-Gateway::Gateway(UniqueFd listener, uid_t owner, const std::vector<std::string>& servers)
-    : listener_(std::move(listener)), owner_(owner), resolver_(loop_, endpoints(servers)) {
+Gateway::Gateway(UniqueFd listener, uid_t owner, const std::vector<std::string>& servers, Guard& guard, Kept kept)
+    : guard_(guard), listener_(std::move(listener)), owner_(owner), resolver_(loop_, endpoints(servers)) {
+  guard_watch_.emplace(loop_, guard_.descriptor(), EPOLLIN, [this](std::uint32_t) { on_guard_gone(); });
+  for (auto& [id, descriptors] : kept) restore(id, std::move(descriptors));
   listener_watch_.emplace(loop_, listener_.get(), EPOLLIN, [this](std::uint32_t) { accept(); });
   end_when_idle();
 }
 
 Gateway::~Gateway() = default;
 
-void Gateway::run() { loop_.run(); }
+void Gateway::run() {
+  loop_.run();
+  guard_.end();
+}
 
 void Gateway::accept() {
   auto client = std::make_unique<Client>();
@@ -105,10 +113,7 @@ void Gateway::serve(Client& client) {
 
 Json Gateway::handle(const Json& request, std::vector<UniqueFd>& descriptors) {
   const std::string op = json_string(request, "op");
-  if (op == "attach") {
-    attach(request, descriptors);
-    return Json::object();
-  }
+  if (op == "attach") return attach(request, descriptors);
   if (op == "end") {
     if (!sandboxes_.empty()) return {{"sandboxes", sandboxes_.size()}};
     // Closing all connections without an answer tells that it is done.
@@ -123,29 +128,90 @@ Json Gateway::handle(const Json& request, std::vector<UniqueFd>& descriptors) {
     return Json::object();
   }
   if (found == sandboxes_.end()) return {{"attached", false}};
-  if (op == "set")
+  if (op == "set") {
     found->second->replace(network_plan_from_json(request.value("plan", Json::object())),
                            request.value("secrets", std::map<std::string, std::string>{}));
-  else if (op != "show" && op != "has")
+    keep(*found->second);
+  } else if (op != "show" && op != "has") {
     throw usage_error("unknown request " + quote(op));
+  }
   Json report = op == "show" ? found->second->report() : Json::object();
   report["attached"] = true;
   return report;
 }
 
-void Gateway::attach(const Json& request, std::vector<UniqueFd>& descriptors) {
+Json Gateway::attach(const Json& request, std::vector<UniqueFd>& descriptors) {
   const std::string id = json_string(request, "id");
   if (descriptors.size() != kAttachDescriptors) throw failure("an attach without its descriptors");
-  NetworkPlan plan = network_plan_from_json(request.value("plan", Json::object()));
+  SandboxState state = sandbox_state_from(request);
   // What an earlier dsec attached gives way: its sockets may have lost their rules.
   sandboxes_.erase(id);
-  sandboxes_.emplace(id, std::make_unique<Sandbox>(
-                             host_, id, std::move(plan), request.value("secrets", std::map<std::string, std::string>{}),
-                             std::move(descriptors), [this, id] { loop_.later([this, id] { remove(id); }); }));
+  auto sandbox = std::make_unique<Sandbox>(host_, id, std::move(state), std::move(descriptors), UniqueFd(),
+                                           [this, id] { loop_.later([this, id] { remove(id); }); });
+  keep(*sandbox);
+  Json answer = Json::object();
+  if (const std::string ca = sandbox->ca_certificate(); !ca.empty()) answer["ca"] = ca;
+  sandboxes_.emplace(id, std::move(sandbox));
+  return answer;
+}
+
+// The last descriptors are its ledger and its state, as keep() gave them.
+void Gateway::restore(const std::string& id, std::vector<UniqueFd> descriptors) {
+  try {
+    if (descriptors.size() != kAttachDescriptors + 2) throw failure("descriptors are missing");
+    const UniqueFd file = std::move(descriptors.back());
+    descriptors.pop_back();
+    UniqueFd ledger = std::move(descriptors.back());
+    descriptors.pop_back();
+    if (::lseek(file.get(), 0, SEEK_SET) != 0) throw system_error("read its state");
+    SandboxState state = sandbox_state_from(parse_json(read_all(file.get()), "state"));
+    sandboxes_.emplace(id, std::make_unique<Sandbox>(host_, id, std::move(state), std::move(descriptors),
+                                                     std::move(ledger), [this, id] { loop_.later([this, id] { remove(id); }); }));
+  } catch (const std::exception& error) {
+    // The next dsec exec attaches it again.
+    std::cerr << "dsec-egress: cannot serve sandbox " << id << " any longer: " << error.what() << '\n';
+    guard_.drop(id);
+  }
+}
+
+// In memory, since it has secrets.
+void Gateway::keep(Sandbox& sandbox) {
+  const UniqueFd file(::memfd_create("sandbox", MFD_CLOEXEC));
+  if (!file) throw system_error("make a file in memory");
+  write_all(file.get(), canonical_json(sandbox.state()));
+  std::vector<int> descriptors;
+  for (int which = 0; which < kAttachDescriptors; ++which)
+    descriptors.push_back(sandbox.descriptor(static_cast<AttachDescriptor>(which)));
+  descriptors.push_back(sandbox.ledger());
+  descriptors.push_back(file.get());
+  try {
+    guard_.keep(sandbox.id(), descriptors);
+  } catch (const Error&) {
+    // Its end is about to be noticed, and then a new one is told of all.
+  }
+}
+
+void Gateway::on_guard_gone() {
+  guard_watch_.reset();
+  try {
+    guard_.revive();
+  } catch (const Error& error) {
+    // Without one all goes on, until this process dies, too.
+    std::cerr << "dsec-egress: " << error.message() << '\n';
+    return;
+  }
+  guard_watch_.emplace(loop_, guard_.descriptor(), EPOLLIN, [this](std::uint32_t) { on_guard_gone(); });
+  for (const auto& [id, sandbox] : sandboxes_) keep(*sandbox);
 }
 
 void Gateway::remove(const std::string& id) {
-  sandboxes_.erase(id);
+  if (sandboxes_.erase(id)) {
+    try {
+      guard_.drop(id);
+    } catch (const Error&) {
+      // A new guard is told of what is there.
+    }
+  }
   end_when_idle();
 }
 

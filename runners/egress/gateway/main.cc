@@ -9,18 +9,22 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <iostream>
+#include <optional>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "runners/egress/gateway/gateway.h"
+#include "runners/egress/gateway/guard.h"
 #include "runners/egress/gateway/server_connection.h"
 
 // dsec-egress: the egress gateway of one DSEC_HOME. dsec starts it with its listening control socket as descriptor 3
 // and the cgroup.procs of the keepers' group as 4; its arguments are that home, for who looks at processes, and the
 // name servers to ask. It reads what sandboxes and servers send, so it keeps no right over the host: everything that
-// needs one comes to it as a descriptor.
+// needs one comes to it as a descriptor. It is two processes, see guard.h.
 
 namespace {
 
@@ -95,12 +99,23 @@ int main(int argc, char** argv) {
     raise_limits();
     egress::ServerConnection::read_trust();
     give_up_rights();
-    ::prctl(PR_SET_NAME, "dsec-egress", 0, 0, 0);
-    egress::Gateway gateway(UniqueFd(3), owner, {argv + std::min(argc, 2), argv + argc});
-    write_all(ready.get(), "1");
-    ready.reset();
-    gateway.run();
-    return 0;
+    const std::vector<std::string> servers(argv + std::min(argc, 2), argv + argc);
+    egress::Guard::run(3, [&](egress::Guard& guard, egress::Kept kept) {
+      std::optional<egress::Gateway> gateway;
+      try {
+        gateway.emplace(UniqueFd(3), owner, servers, guard, std::move(kept));
+      } catch (const std::exception& error) {
+        // Another would fare no better.
+        std::cerr << "dsec-egress: " << error.what() << '\n';
+        guard.end();
+        return 1;
+      }
+      // Who started the first waits for that; nobody waits for a later one.
+      if (::write(ready.get(), "1", 1) < 0 && errno != EPIPE) std::cerr << "dsec-egress: " << errno_text(errno) << '\n';
+      ready.reset();
+      gateway->run();
+      return 0;
+    });
   } catch (const std::exception& error) {
     std::cerr << "dsec-egress: " << error.what() << '\n';
     return 1;

@@ -20,6 +20,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kFirstBytes{15'000}, kConnect{8'000}, kLastAnswer{2'000};
 constexpr std::size_t kBuffer = 128 << 10, kRead = 64 << 10;
 constexpr unsigned kMostQueries = 64;
+// Of a connection's requests so many are logged one by one, each up to this length.
+constexpr std::size_t kMostLogged = 32, kLongestLogged = 200;
 
 // What a client of TLS gets instead of a reset: its library says "access denied".
 constexpr std::string_view kTlsDenied{"\x15\x03\x03\x00\x02\x02\x31", 7};
@@ -82,8 +84,9 @@ void Relay::start() {
 bool Relay::consult_address() {
   const NetworkPolicy& policy = sandbox_.policy();
   if (!target_.host.empty()) {
-    const HeaderSecret* secret =
-        way_ != Way::Tunnel && target_.port == 80 ? injection_for(policy, target_.host) : nullptr;
+    const HeaderSecret* secret = injection_for(policy, target_.host);
+    const bool plain = way_ != Way::Tunnel && target_.port == 80;
+    if (secret && !plain && (!sandbox_.authority() || secret->port != target_.port)) secret = nullptr;
     NetworkVerdict verdict = evaluate(policy, target_);
     // A deny rule counts for it, too.
     if (secret && !verdict.reason.starts_with("deny")) {
@@ -122,6 +125,7 @@ bool Relay::consult_address() {
 
 // Where an address is allowed, names count only when some are denied.
 bool Relay::must_sniff() const {
+  if (sandbox_.authority()) return true;
   const auto& deny = sandbox_.policy().deny;
   return std::any_of(deny.begin(), deny.end(),
                      [](const NetworkRule& rule) { return rule.kind != NetworkRule::Kind::Address; });
@@ -132,7 +136,7 @@ bool Relay::by_address_alone() const { return allowed_by_address_; }
 void Relay::sniff() {
   if (raw_.empty() || stage_ != Stage::Sniff) return;
   if (proxy_) return sniff_proxy();
-  if (raw_[0] == 22) return sniff_tls();
+  if (raw_[0] == 22 && !client_tls_) return sniff_tls();
   sniff_http();
 }
 
@@ -147,8 +151,30 @@ void Relay::sniff_tls() {
   if (strict && hello.server_name.empty()) return refuse("strict: its TLS names no host");
   if (!hello.server_name.empty() && !consult_name(hello.server_name, false, "SNI")) return;
   if (hello.server_name.empty() && target_.host.empty() && !by_address_alone()) return refuse(rule_);
+  if (sandbox_.authority()) return intercept(hello.server_name);
   if (inject_) return refuse("a secret goes along for this host: speak plain HTTP to it");
   decided_ = true;
+  pump();
+}
+
+// Whom the ClientHello names is allowed. From here on the sandbox talks to us, and the server has to prove who it is
+// before it gets anything.
+void Relay::intercept(const std::string& server_name) {
+  if (!server_name.empty() && !target_.host.empty() && server_name != target_.host)
+    return refuse("intercepted: SNI " + server_name + " for " + target_.host);
+  tls_host_ = !server_name.empty()    ? server_name
+              : !target_.host.empty() ? target_.host
+                                      : target_.address.value_or(address_).str();
+  try {
+    client_tls_ = std::make_unique<ClientTls>(client_.get(), *sandbox_.authority(), tls_host_);
+  } catch (const Error& error) {
+    return fail(error.message());
+  }
+  client_tls_->feed(std::exchange(raw_, {}));
+  if (server_ && !dialling_) {
+    dialling_ = true;
+    watch_connecting();
+  }
   pump();
 }
 
@@ -165,6 +191,7 @@ void Relay::sniff_http() {
 
 // Neither TLS nor HTTP.
 void Relay::sniff_rest() {
+  if (client_tls_) return refuse("intercepted: within its TLS it does not speak HTTP/1");
   kind_ = Kind::Raw;
   if (by_address_alone()) {
     decided_ = true;
@@ -241,7 +268,7 @@ bool Relay::consult_name(const std::string& name, bool is_address, const char* w
   const NetworkVerdict verdict = evaluate(policy, both);
   if (const HeaderSecret* secret =
           kind_ == Kind::Http && target_.port == 80 && !is_address ? injection_for(policy, name) : nullptr;
-      secret && !verdict.reason.starts_with("deny")) {
+      secret && !client_tls_ && !verdict.reason.starts_with("deny")) {
     inject_ = secret;
     rule_ = "inject " + secret->host;
     allowed_by_address_ = false;
@@ -306,16 +333,19 @@ void Relay::dial_next() {
     server_address_ = address;
     server_.emplace(std::move(socket));
     keep_alive(server_->fd());
-    server_watch_ = std::make_unique<Watch>(loop_, server_->fd(), EPOLLOUT, [this](std::uint32_t) { on_connecting(); });
-    timer_ = std::make_unique<Timer>(loop_, kConnect, [this] {
-      trouble_ = "connect to " + server_address_->str() + ": " + errno_text(ETIMEDOUT);
-      server_watch_.reset();
-      server_.reset();
-      dial_next();
-    });
-    return;
+    return watch_connecting();
   }
   give_up(false, trouble_);
+}
+
+void Relay::watch_connecting() {
+  server_watch_ = std::make_unique<Watch>(loop_, server_->fd(), EPOLLOUT, [this](std::uint32_t) { on_connecting(); });
+  timer_ = std::make_unique<Timer>(loop_, kConnect, [this] {
+    trouble_ = "connect to " + server_address_->str() + ": " + errno_text(ETIMEDOUT);
+    server_watch_.reset();
+    server_.reset();
+    dial_next();
+  });
 }
 
 void Relay::on_connecting() {
@@ -328,15 +358,20 @@ void Relay::on_connecting() {
     server_.reset();
     return dial_next();
   }
-  if (inject_name_.empty()) return connected();
-  if (!server_->tls()) server_->begin_tls(dialled_);
+  if (inject_name_.empty() && !client_tls_) return connected();
+  const std::string& host = client_tls_ ? tls_host_ : dialled_;
+  try {
+    if (!server_->tls()) server_->begin_tls(host);
+  } catch (const Error& unable) {
+    return fail(unable.message());
+  }
   switch (server_->handshake()) {
     case ServerConnection::Io::Done:
       return connected();
     case ServerConnection::Io::Again:
       return server_watch_->want(server_->wants_to_write() ? EPOLLOUT : EPOLLIN);
     default:
-      return fail("TLS with " + dialled_ + ": " + server_->error());
+      return give_up(false, "TLS with " + host + ": " + server_->error());
   }
 }
 
@@ -359,7 +394,7 @@ void Relay::on_client(std::uint32_t events) {
 void Relay::on_server(std::uint32_t events) {
   if (stage_ == Stage::Over) return;
   // In between a server that speaks first decides what this is: neither TLS nor HTTP.
-  if (stage_ == Stage::Sniff && !decided_ && raw_.empty() && (events & EPOLLIN) != 0) {
+  if (stage_ == Stage::Sniff && !decided_ && !client_tls_ && raw_.empty() && (events & EPOLLIN) != 0) {
     kind_ = Kind::Raw;
     decided_ = true;
   }
@@ -381,8 +416,13 @@ bool Relay::read_client() {
     char buffer[kRead];
     const ssize_t got = ::recv(client_.get(), buffer, sizeof buffer, 0);
     if (got > 0) {
-      raw_.append(buffer, static_cast<std::size_t>(got));
-      if (static_cast<std::size_t>(got) < sizeof buffer) return true;
+      const std::string_view bytes(buffer, static_cast<std::size_t>(got));
+      if (client_tls_)
+        client_tls_->feed(bytes);
+      else
+        raw_ += bytes;
+      if (client_tls_ && !take_plain()) return false;
+      if (bytes.size() < sizeof buffer) return true;
       continue;
     }
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
@@ -396,6 +436,43 @@ bool Relay::read_client() {
     client_ended_ = true;
   }
   return true;
+}
+
+// What its TLS carries, as far as there is room. False when it is over.
+bool Relay::take_plain() {
+  while (raw_.size() < kBuffer && !client_ended_) {
+    switch (client_tls_->read(raw_)) {
+      case ClientTls::Io::Done:
+        break;
+      case ClientTls::Io::Again:
+        return true;
+      case ClientTls::Io::End:
+        client_ended_ = true;
+        break;
+      case ClientTls::Io::Failed:
+        reset(stage_ == Stage::Pass ? "allow" : "fail",
+              "intercepted: the sandbox ended its TLS: " + client_tls_->error());
+        return false;
+    }
+  }
+  return true;
+}
+
+// As send(2) does.
+ssize_t Relay::put_client(std::string_view bytes) {
+  if (!client_tls_) return ::send(client_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  std::size_t size = 0;
+  const ClientTls::Io io = client_tls_->write(bytes, size);
+  if (io == ClientTls::Io::Done) return static_cast<ssize_t>(size);
+  errno = io == ClientTls::Io::Again ? EAGAIN : EPIPE;
+  return -1;
+}
+
+// That no more comes.
+void Relay::end_client() {
+  if (std::exchange(told_client_, true)) return;
+  if (client_tls_) client_tls_->end_writing();
+  ::shutdown(client_.get(), SHUT_WR);
 }
 
 bool Relay::read_server() {
@@ -430,6 +507,7 @@ bool Relay::read_server() {
 // Whatever can go on now does.
 void Relay::pump() {
   if (stage_ == Stage::Over) return;
+  if (client_tls_ && stage_ != Stage::Answer && !take_plain()) return;
   if (stage_ == Stage::Answer) {
     flush_client();
     if (stage_ == Stage::Answer) update();
@@ -480,10 +558,7 @@ void Relay::pump() {
     told_server_ = true;
     server_->end_writing();
   }
-  if (server_ended_ && to_client_.empty() && !told_client_) {
-    told_client_ = true;
-    ::shutdown(client_.get(), SHUT_WR);
-  }
+  if (server_ended_ && to_client_.empty()) end_client();
   // After an answer that the server ended, a request could only be lost.
   if (told_client_ && (told_server_ || last_request_ || server_->tls())) return finish("allow", rule_);
   update();
@@ -529,7 +604,7 @@ void Relay::take_head(const HttpHead& head, std::string_view bytes) {
       if (const auto at = sandbox_.name_at(*IpAddress::parse(head.host))) same = *at == first;
     if (!same && !consult_name(head.host, head.host_is_address, "Host")) return;
   }
-  ++requests_;
+  note_request(head);
   body_ = HttpBody(head);
   opaque_ = head.upgrade || head.method == "CONNECT";
   if (inject_name_.empty() && way_ != Way::Forward) {
@@ -561,6 +636,17 @@ void Relay::take_head(const HttpHead& head, std::string_view bytes) {
   to_server_ += "\r\n";
 }
 
+// What a query carries is nobody's business but the server's.
+void Relay::note_request(const HttpHead& head) {
+  ++requests_;
+  if (http_.size() == kMostLogged) return;
+  std::string text(head.absolute ? origin_form(head) : std::string_view(head.target));
+  text = head.method + " " + text.substr(0, std::min(text.find_first_of("?#"), kLongestLogged));
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  http_.push_back(std::move(text));
+}
+
 void Relay::flush_server() {
   std::size_t done = 0;
   while (done < to_server_.size()) {
@@ -587,7 +673,7 @@ void Relay::flush_server() {
 void Relay::flush_client() {
   std::size_t done = 0;
   while (done < to_client_.size()) {
-    const ssize_t put = ::send(client_.get(), to_client_.data() + done, to_client_.size() - done, MSG_NOSIGNAL);
+    const ssize_t put = put_client(std::string_view(to_client_).substr(done));
     if (put < 0 && (errno == EAGAIN || errno == EINTR)) break;
     if (put < 0) {
       to_client_.clear();
@@ -596,10 +682,7 @@ void Relay::flush_client() {
     done += static_cast<std::size_t>(put);
   }
   to_client_.erase(0, done);
-  if (stage_ == Stage::Answer && to_client_.empty() && !told_client_) {
-    told_client_ = true;
-    ::shutdown(client_.get(), SHUT_WR);
-  }
+  if (stage_ == Stage::Answer && to_client_.empty()) end_client();
 }
 
 void Relay::answer_dns() {
@@ -627,12 +710,17 @@ void Relay::answer_dns() {
 // What to wait for.
 void Relay::update() {
   std::uint32_t client = 0, server = 0;
-  if (!to_client_.empty()) client |= EPOLLOUT;
+  if (!to_client_.empty() || (client_tls_ && client_tls_->wants_to_write())) client |= EPOLLOUT;
   if (!client_ended_ && (raw_.size() + to_server_.size() < kBuffer || stage_ == Stage::Answer)) client |= EPOLLIN;
   // With both its directions ended there is nothing to wait for, and the kernel would go on telling of that.
   if (client_ended_ && told_client_) client_watch_.reset();
   if (client_watch_) client_watch_->want(client);
   if (server_ended_ && told_server_) server_watch_.reset();
+  // No event tells of what has been decrypted, or could be.
+  if (client_tls_ && stage_ == Stage::Pass && raw_.empty() && to_server_.empty() && client_tls_->pending())
+    loop_.later([this, alive = std::weak_ptr<bool>(alive_)] {
+      if (alive.lock()) pump();
+    });
   // While it connects the watch is its own.
   if (!server_watch_ || dialling_ || !server_) return;
   if (!to_server_.empty()) server |= EPOLLOUT;
@@ -688,7 +776,7 @@ void Relay::refuse(const std::string& reason) {
     return answer_and_end(
         http_answer("403 Forbidden", "The network policy of this sandbox refuses " + who + ": " + reason + ".\n"),
         "deny", reason);
-  if (kind_ == Kind::Tls && received_ == 0) return answer_and_end(std::string(kTlsDenied), "deny", reason);
+  if (kind_ == Kind::Tls && received_ == 0 && !client_tls_) return answer_and_end(std::string(kTlsDenied), "deny", reason);
   reset("deny", reason);
 }
 
@@ -708,18 +796,8 @@ void Relay::answer_and_end(std::string bytes, const char* verdict, const std::st
   raw_.clear();
   to_server_.clear();
   to_client_ += bytes;
-  NetworkRecord record;
   stage_ = Stage::Answer;
-  record.verdict = verdict;
-  record.protocol = kind_ == Kind::Tls ? "tls" : kind_ == Kind::Http ? "http" : "tcp";
-  record.host = target_.host;
-  record.address = server_address_ ? server_address_ : target_.address;
-  record.port = target_.port;
-  record.requests = requests_;
-  record.sent = sent_;
-  record.duration = std::chrono::duration_cast<milliseconds>(Clock::now() - began_);
-  record.reason = what;
-  sandbox_.log(record);
+  sandbox_.log(record(verdict, what));
   timer_ = std::make_unique<Timer>(loop_, kLastAnswer, [this] { finish("", ""); });
   flush_client();
   if (stage_ == Stage::Answer) update();
@@ -733,6 +811,23 @@ void Relay::reset(const char* verdict, const std::string& reason) {
   finish(verdict, reason);
 }
 
+NetworkRecord Relay::record(const char* verdict, const std::string& reason) const {
+  NetworkRecord record;
+  record.verdict = verdict;
+  record.protocol = kind_ == Kind::Tls ? "tls" : kind_ == Kind::Http ? "http" : "tcp";
+  record.host = target_.host;
+  record.address = server_address_ ? server_address_ : target_.address;
+  record.port = target_.port;
+  record.sent = sent_;
+  record.received = received_;
+  record.requests = requests_;
+  record.http = http_;
+  record.intercepted = client_tls_ != nullptr;
+  record.duration = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - began_);
+  record.reason = reason;
+  return record;
+}
+
 // With an empty verdict there is nothing (more) to tell.
 void Relay::finish(const char* verdict, const std::string& reason) {
   if (stage_ == Stage::Over) return;
@@ -741,20 +836,7 @@ void Relay::finish(const char* verdict, const std::string& reason) {
   timer_.reset();
   client_watch_.reset();
   server_watch_.reset();
-  if (*verdict) {
-    NetworkRecord record;
-    record.verdict = verdict;
-    record.protocol = kind_ == Kind::Tls ? "tls" : kind_ == Kind::Http ? "http" : "tcp";
-    record.host = target_.host;
-    record.address = server_address_ ? server_address_ : target_.address;
-    record.port = target_.port;
-    record.sent = sent_;
-    record.received = received_;
-    record.requests = requests_;
-    record.duration = std::chrono::duration_cast<milliseconds>(Clock::now() - began_);
-    record.reason = what;
-    sandbox_.log(record);
-  }
+  if (*verdict) sandbox_.log(record(verdict, what));
   server_.reset();
   client_.reset();
   sandbox_.forget(*this);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/model/network_policy.h"
+#include "runners/egress/gateway/client_tls.h"
 #include "runners/egress/gateway/http_request.h"
 #include "runners/egress/gateway/loop.h"
 #include "runners/egress/gateway/sandbox.h"
@@ -52,11 +53,13 @@ class Relay {
   bool consult_name(const std::string& name, bool is_address, const char* what);
   bool must_sniff() const;
   bool by_address_alone() const;
+  void intercept(const std::string& server_name);
 
   // The connection to the server.
   void dial();
   void dial_addresses(std::vector<IpAddress> addresses);
   void dial_next();
+  void watch_connecting();
   void on_connecting();
   void connected();
 
@@ -64,12 +67,16 @@ class Relay {
   void on_client(std::uint32_t events);
   void on_server(std::uint32_t events);
   bool read_client();
+  bool take_plain();
+  ssize_t put_client(std::string_view bytes);
+  void end_client();
   bool read_server();
   void pump();
   void flush_client();
   void flush_server();
   void take_requests();
   void take_head(const HttpHead& head, std::string_view bytes);
+  void note_request(const HttpHead& head);
   void answer_dns();
   void update();
 
@@ -80,12 +87,15 @@ class Relay {
   void answer_and_end(std::string bytes, const char* verdict, const std::string& reason);
   void reset(const char* verdict, const std::string& reason);
   void finish(const char* verdict, const std::string& reason);
+  NetworkRecord record(const char* verdict, const std::string& reason) const;
   std::string http_answer(const char* status, const std::string& text) const;
 
   Sandbox& sandbox_;
   Loop& loop_;
   const Clock::time_point began_ = Clock::now();
   UniqueFd client_;
+  std::unique_ptr<ClientTls> client_tls_;  ///< its TLS is intercepted
+  std::string tls_host_;                   ///< whom the server then has to prove to be
   std::optional<ServerConnection> server_;
   std::unique_ptr<Watch> client_watch_, server_watch_;
   std::unique_ptr<Timer> timer_;
@@ -113,7 +123,8 @@ class Relay {
   bool client_ended_ = false, server_ended_ = false, told_server_ = false, told_client_ = false;
   bool opaque_ = false, last_request_ = false;
   HttpBody body_;
-  std::string raw_;  ///< of the client, not looked at
+  std::string raw_;                ///< of the client, not looked at
+  std::vector<std::string> http_;  ///< the first requests, for the log
   std::string to_server_, to_client_;
   std::uint64_t sent_ = 0, received_ = 0, requests_ = 0;
   unsigned queries_ = 0;  ///< being resolved, of Dns

@@ -9,7 +9,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "runners/egress/gateway/certificate_authority.h"
 #include "runners/egress/gateway/datagrams.h"
+#include "runners/egress/gateway/network_log.h"
 #include "runners/egress/gateway/relay.h"
 #include "runners/egress/gateway/socket_address.h"
 
@@ -21,21 +23,7 @@ using std::chrono::seconds;
 // A name's addresses are kept so long, whatever its records say.
 constexpr seconds kShortestPin{30}, kLongestPin{3600}, kFailurePin{3};
 constexpr std::uint32_t kAnswerTtl = 60;
-// Of one sandbox: it could go on failing forever.
-constexpr std::uint64_t kLargestLog = 64ull << 20;
 constexpr seconds kOwnAddressesFor{5};
-
-std::string now_text() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  const std::time_t whole = std::chrono::duration_cast<seconds>(now).count();
-  const auto part = std::chrono::duration_cast<std::chrono::milliseconds>(now).count() % 1000;
-  std::tm parts = {};
-  ::gmtime_r(&whole, &parts);
-  char text[64];
-  const std::size_t length = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
-  std::snprintf(text + length, sizeof text - length, ".%03dZ", static_cast<int>(part));
-  return text;
-}
 
 }  // namespace
 
@@ -63,14 +51,26 @@ bool Host::owns(const IpAddress& address) {
   return std::find(own_.begin(), own_.end(), address) != own_.end();
 }
 
-Sandbox::Sandbox(Host& host, std::string id, NetworkPlan plan, std::map<std::string, std::string> secrets,
-                 std::vector<UniqueFd> descriptors, std::function<void()> ended)
+SandboxState sandbox_state_from(const Json& json) {
+  return {network_plan_from_json(json.value("plan", Json::object())),
+          json.value("secrets", std::map<std::string, std::string>{}), json_string_or(json, "ca", "")};
+}
+
+Sandbox::Sandbox(Host& host, std::string id, SandboxState state, std::vector<UniqueFd> descriptors,
+                 UniqueFd ledger, std::function<void()> ended)
     : host_(host),
       id_(std::move(id)),
-      plan_(std::move(plan)),
+      plan_(std::move(state.plan)),
       policy_(plan_.current()),
-      secrets_(std::move(secrets)),
-      descriptors_(std::move(descriptors)) {
+      secrets_(std::move(state.secrets)),
+      descriptors_(std::move(descriptors)),
+      log_(std::make_unique<NetworkLog>(descriptor(kLogFile), id_)),
+      ledger_(std::move(ledger)) {
+  std::uint32_t number = 0;
+  for (const std::string& name : ledger_.names()) names_[name].number = ++number;
+  if (plan_.intercept_tls)
+    authority_ =
+        std::make_unique<CertificateAuthority>(state.ca.empty() ? CertificateAuthority::make(id_) : state.ca);
   datagrams_ = std::make_unique<Datagrams>(*this);
   listener_ =
       std::make_unique<Watch>(host_.loop, descriptor(kTcpListener), EPOLLIN, [this](std::uint32_t) { accept(); });
@@ -113,6 +113,8 @@ void Sandbox::forget(Relay& relay) {
 std::size_t Sandbox::open() const { return relays_.size() + datagrams_->size(); }
 
 void Sandbox::replace(NetworkPlan plan, std::map<std::string, std::string> secrets) {
+  // What the sandbox trusts was settled when it was made.
+  plan.intercept_tls = plan_.intercept_tls;
   plan_ = std::move(plan);
   policy_ = plan_.current();
   // The caller may not have what the first one had in its environment.
@@ -126,6 +128,12 @@ void Sandbox::cut_all(const std::string& reason) {
   for (const auto& relay : relays_) relay->cut(reason);
   datagrams_->cut(reason);
 }
+
+Json Sandbox::state() const {
+  return {{"plan", to_json(plan_)}, {"secrets", secrets_}, {"ca", authority_ ? authority_->pem() : ""}};
+}
+
+std::string Sandbox::ca_certificate() const { return authority_ ? authority_->certificate_pem() : ""; }
 
 std::optional<std::string> Sandbox::secret(const HeaderSecret& secret) const {
   const auto found = secrets_.find(secret.secret);
@@ -158,9 +166,8 @@ void Sandbox::resolve(const std::string& name, Resolved done) {
 std::optional<IpAddress> Sandbox::address_of(const std::string& name, bool four) {
   Name& entry = names_[name];
   if (entry.number == 0) {
-    if (numbered_.size() + 1 >= kMostNames) return std::nullopt;
-    numbered_.push_back(name);
-    entry.number = static_cast<std::uint32_t>(numbered_.size());
+    if (ledger_.names().size() + 1 >= kMostNames || !ledger_.add(name)) return std::nullopt;
+    entry.number = static_cast<std::uint32_t>(ledger_.names().size());
   }
   if (four) return IpAddress::v4(kNamesV4 + entry.number);
   IpAddress address = *IpAddress::parse(kNamesV6);
@@ -177,7 +184,7 @@ std::optional<std::string> Sandbox::name_at(const IpAddress& address) const {
     for (int i = 12; i < 16; ++i) number = number << 8 | address.bytes[i];
   else
     return std::nullopt;
-  return number == 0 || number > numbered_.size() ? std::string() : numbered_[number - 1];
+  return number == 0 || number > ledger_.names().size() ? std::string() : ledger_.names()[number - 1];
 }
 
 bool Sandbox::admit(std::string& reason) const {
@@ -185,7 +192,7 @@ bool Sandbox::admit(std::string& reason) const {
     reason = "the limit of " + std::to_string(policy_.connections) + " connections is reached";
     return false;
   }
-  if (policy_.bytes && sent_ + received_ >= *policy_.bytes) {
+  if (policy_.bytes && ledger_.counters().sent + ledger_.counters().received >= *policy_.bytes) {
     reason = "the limit of " + std::to_string(*policy_.bytes) + " bytes is reached";
     return false;
   }
@@ -193,9 +200,10 @@ bool Sandbox::admit(std::string& reason) const {
 }
 
 bool Sandbox::count(std::uint64_t sent, std::uint64_t received) {
-  sent_ += sent;
-  received_ += received;
-  if (!policy_.bytes || sent_ + received_ < *policy_.bytes) return true;
+  Ledger::Counters& counters = ledger_.counters();
+  counters.sent += sent;
+  counters.received += received;
+  if (!policy_.bytes || counters.sent + counters.received < *policy_.bytes) return true;
   host_.loop.later([this, alive = std::weak_ptr<bool>(alive_)] {
     if (alive.lock() && policy_.bytes) cut_all("the limit of " + std::to_string(*policy_.bytes) + " bytes is reached");
   });
@@ -203,8 +211,8 @@ bool Sandbox::count(std::uint64_t sent, std::uint64_t received) {
 }
 
 void Sandbox::log(const NetworkRecord& record) {
-  ++(std::string_view(record.verdict) == "deny" ? denied_ : allowed_);
-  Json json = {{"time", now_text()}, {"verdict", record.verdict}, {"protocol", record.protocol}};
+  ++(std::string_view(record.verdict) == "deny" ? ledger_.counters().denied : ledger_.counters().allowed);
+  Json json = {{"verdict", record.verdict}, {"protocol", record.protocol}};
   if (!plan_.phase.empty()) json["phase"] = plan_.phase;
   if (!record.host.empty()) json["host"] = record.host;
   if (record.address) json["address"] = record.address->str();
@@ -212,17 +220,11 @@ void Sandbox::log(const NetworkRecord& record) {
   if (record.sent) json["sent"] = record.sent;
   if (record.received) json["received"] = record.received;
   if (record.requests) json["requests"] = record.requests;
-  if (record.duration) json["duration_ms"] = record.duration->count();
+  if (!record.http.empty()) json["http"] = record.http;
+  if (record.intercepted) json["intercepted"] = true;
+  if (record.duration) json["duration_us"] = record.duration->count();
   if (!record.reason.empty()) json["reason"] = record.reason;
-  if (lost_records_) json["lost_before"] = lost_records_;
-  const std::string line = canonical_json(json) + "\n";
-  if (logged_bytes_ + line.size() > kLargestLog ||
-      ::write(descriptor(kLogFile), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
-    ++lost_records_;
-    return;
-  }
-  logged_bytes_ += line.size();
-  lost_records_ = 0;
+  log_->write(json, std::string_view(record.verdict) != "allow");
 }
 
 void Sandbox::answer(std::string_view query, std::function<void(std::string)> reply) {
@@ -258,10 +260,11 @@ void Sandbox::answer(std::string_view query, std::function<void(std::string)> re
 }
 
 Json Sandbox::report() const {
-  return {{"connections", open()},  {"sent", sent_},
-          {"received", received_},  {"allowed", allowed_},
-          {"denied", denied_},      {"names", numbered_.size()},
-          {"plan", to_json(plan_)}, {"lost_records", lost_records_}};
+  const Ledger::Counters& counters = ledger_.counters();
+  return {{"connections", open()},          {"sent", counters.sent},
+          {"received", counters.received},  {"allowed", counters.allowed},
+          {"denied", counters.denied},      {"names", ledger_.names().size()},
+          {"plan", to_json(plan_)}};
 }
 
 }  // namespace dsec::egress

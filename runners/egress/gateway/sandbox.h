@@ -11,14 +11,17 @@
 #include <vector>
 
 #include "core/model/network_policy.h"
+#include "runners/egress/gateway/ledger.h"
 #include "runners/egress/gateway/loop.h"
 #include "runners/egress/gateway/resolver.h"
 #include "runners/egress/protocol.h"
 
 namespace dsec::egress {
 
-class Relay;
+class CertificateAuthority;
 class Datagrams;
+class NetworkLog;
+class Relay;
 
 /// What all sandboxes of a gateway share.
 class Host {
@@ -34,6 +37,14 @@ class Host {
   Clock::time_point read_;
 };
 
+/// What a sandbox is served by, and all that another process needs to go on serving it.
+struct SandboxState {
+  NetworkPlan plan;
+  std::map<std::string, std::string> secrets;  ///< by their text in the plan
+  std::string ca;  ///< PEM of its certificate authority, with the key; empty: none yet, or TLS is not intercepted
+};
+SandboxState sandbox_state_from(const Json& json);
+
 /// One line of a sandbox's network log; empty and zero members are left out.
 struct NetworkRecord {
   const char* verdict = "deny";  ///< "allow", "deny", "fail": allowed, but it could not be done
@@ -42,7 +53,9 @@ struct NetworkRecord {
   std::optional<IpAddress> address;  ///< that the gateway connected to, else the one the sandbox named
   std::uint16_t port = 0;
   std::uint64_t sent = 0, received = 0, requests = 0;
-  std::optional<std::chrono::milliseconds> duration;
+  std::vector<std::string> http;  ///< "GET /path", of the first requests
+  bool intercepted = false;
+  std::optional<std::chrono::microseconds> duration;
 };
 
 /// The sandbox side of the gateway: its sockets, its policy, the names it may use and what it has open.
@@ -50,8 +63,9 @@ class Sandbox {
  public:
   using Resolved = std::function<void(const Resolution&)>;
 
-  Sandbox(Host& host, std::string id, NetworkPlan plan, std::map<std::string, std::string> secrets,
-          std::vector<UniqueFd> descriptors, std::function<void()> ended);
+  /// `ledger`: of the process that served it before; nothing: none has.
+  Sandbox(Host& host, std::string id, SandboxState state, std::vector<UniqueFd> descriptors, UniqueFd ledger,
+          std::function<void()> ended);
   ~Sandbox();
 
   Host& host() { return host_; }
@@ -61,6 +75,13 @@ class Sandbox {
   /// Cuts what is open and no longer allowed. Secrets come along, as the new policy may name others.
   void replace(NetworkPlan plan, std::map<std::string, std::string> secrets);
   int descriptor(AttachDescriptor which) const { return descriptors_[which].get(); }
+
+  Json state() const;
+  int ledger() const { return ledger_.file(); }
+  /// PEM, for the sandbox; empty when its TLS is not intercepted.
+  std::string ca_certificate() const;
+  /// Null when TLS is not intercepted.
+  CertificateAuthority* authority() const { return authority_.get(); }
 
   /// Of a secret's text as the policy has it; empty when the attaching dsec could not read it.
   std::optional<std::string> secret(const HeaderSecret& secret) const;
@@ -103,13 +124,14 @@ class Sandbox {
   NetworkPolicy policy_;
   std::map<std::string, std::string> secrets_;
   std::vector<UniqueFd> descriptors_;
+  std::unique_ptr<NetworkLog> log_;
+  std::unique_ptr<CertificateAuthority> authority_;
   std::unordered_map<std::string, Name> names_;
-  std::vector<std::string> numbered_;  ///< names by number - 1
   std::list<std::unique_ptr<Relay>> relays_;
   std::unique_ptr<Datagrams> datagrams_;
   std::unique_ptr<Watch> listener_, init_;
   std::unique_ptr<Timer> accept_again_;
-  std::uint64_t sent_ = 0, received_ = 0, allowed_ = 0, denied_ = 0, logged_bytes_ = 0, lost_records_ = 0;
+  Ledger ledger_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

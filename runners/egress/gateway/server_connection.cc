@@ -9,21 +9,16 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "core/model/ip_address.h"
+#include "runners/egress/gateway/tls_error.h"
 
 namespace dsec::egress {
 namespace {
 
-std::string ssl_error() {
-  const unsigned long code = ::ERR_get_error();
-  ::ERR_clear_error();
-  const char* reason = code ? ::ERR_reason_error_string(code) : nullptr;
-  return reason ? reason : "the connection ended";
-}
-
 SSL_CTX* context() {
   static SSL_CTX* const shared = [] {
     SSL_CTX* made = ::SSL_CTX_new(::TLS_client_method());
-    if (!made) throw failure("TLS: " + ssl_error());
+    if (!made) throw failure("TLS: " + tls_error());
     ::SSL_CTX_set_min_proto_version(made, TLS1_2_VERSION);
     ::SSL_CTX_set_verify(made, SSL_VERIFY_PEER, nullptr);
     // Servers close without a word of TLS; where a message ends HTTP says.
@@ -31,7 +26,7 @@ SSL_CTX* context() {
     // The buffer may have moved or grown until a write is tried again.
     ::SSL_CTX_set_mode(made, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     // Which SSL_CERT_FILE and SSL_CERT_DIR of who started the gateway may name.
-    if (::SSL_CTX_set_default_verify_paths(made) != 1) throw failure("TLS: " + ssl_error());
+    if (::SSL_CTX_set_default_verify_paths(made) != 1) throw failure("TLS: " + tls_error());
     return made;
   }();
   return shared;
@@ -49,11 +44,15 @@ ServerConnection::~ServerConnection() = default;
 
 void ServerConnection::begin_tls(const std::string& host) {
   ssl_.reset(::SSL_new(context()));
-  if (!ssl_ || ::SSL_set_fd(ssl_.get(), socket_.get()) != 1 || ::SSL_set1_host(ssl_.get(), host.c_str()) != 1 ||
-      // SSL_set_tlsext_host_name, whose macro has a cast that our warnings refuse.
-      ::SSL_ctrl(ssl_.get(), SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name,
-                 const_cast<char*>(host.c_str())) != 1)
-    throw failure("TLS: " + ssl_error());
+  if (!ssl_ || ::SSL_set_fd(ssl_.get(), socket_.get()) != 1) throw failure("TLS: " + tls_error());
+  // An address has no place in the ClientHello.
+  const bool named = !IpAddress::parse(host).has_value();
+  if (named ? ::SSL_set1_host(ssl_.get(), host.c_str()) != 1 ||
+                  // SSL_set_tlsext_host_name, whose macro has a cast that our warnings refuse.
+                  ::SSL_ctrl(ssl_.get(), SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name,
+                             const_cast<char*>(host.c_str())) != 1
+            : ::X509_VERIFY_PARAM_set1_ip_asc(::SSL_get0_param(ssl_.get()), host.c_str()) != 1)
+    throw failure("TLS: " + tls_error());
   ::SSL_set_connect_state(ssl_.get());
   ready_ = false;
 }
@@ -70,7 +69,7 @@ ServerConnection::Io ServerConnection::from_ssl(int result) {
       return Io::End;
     default: {
       const long verified = ::SSL_get_verify_result(ssl_.get());
-      error_ = verified == X509_V_OK ? ssl_error() : ::X509_verify_cert_error_string(verified);
+      error_ = verified == X509_V_OK ? tls_error() : ::X509_verify_cert_error_string(verified);
       ::ERR_clear_error();
       return Io::Failed;
     }

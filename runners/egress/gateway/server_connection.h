@@ -22,7 +22,7 @@ class ServerConnection {
   ServerConnection(ServerConnection&&) noexcept;
   ~ServerConnection();
 
-  /// Speaks TLS from here on, and only with who proves to be `host`. Throws Error.
+  /// Speaks TLS from here on, and only with who proves to be `host`, a name or an address. Throws Error.
   void begin_tls(const std::string& host);
   /// Done when nothing is (any longer) to be negotiated; Failed with error().
   Io handshake();
