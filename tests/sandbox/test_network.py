@@ -1,105 +1,20 @@
 """Network policies: what is allowed works as without dsec in between, and whatever a sandbox tries, nothing else does."""
 
 import json
-import os
-import signal
-import subprocess
-import time
 
-import leftovers
-import network_world
+import network_box
 import pytest
-import rootfs
-
-# In every script of a test that runs inside.
-PRELUDE = r"""
-import errno, json, os, socket, struct, sys, time
-socket.setdefaulttimeout(8)
-def tcp(address, port, data=b"", family=None):
-    try:
-        c = socket.create_connection((address, port), 8)
-        if data: c.sendall(data)
-        got = b""
-        while part := c.recv(65536):
-            got += part
-            if len(got) > 1 << 20: break
-        return got.decode("latin1")
-    except ConnectionResetError: return "reset"
-    except OSError as e: return errno.errorcode.get(e.errno, type(e).__name__)
-def http(address, host, path="/", port=80):
-    return tcp(address, port, f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
-def status(answer): return answer.split("\r\n")[0].split(" ", 1)[-1] if answer.startswith("HTTP") else answer
-def body(answer): return answer.partition("\r\n\r\n")[2]
-def udp(address, port, data, wait=1.0):
-    s = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(wait)
-    s.sendto(data, (address, port))
-    try: return s.recvfrom(65536)[0].decode("latin1")
-    except OSError: return "nothing"
-def look_up(name):
-    try: return sorted({x[4][0] for x in socket.getaddrinfo(name, 80)})
-    except socket.gaierror as e: return "no"
-def vec(b, n): return len(b).to_bytes(n, "big") + b
-def ext(t, b): return t.to_bytes(2, "big") + vec(b, 2)
-def hello(name=None, more=b""):
-    e = (ext(0, vec(b"\0" + vec(name.encode(), 2), 2)) if name else b"") + ext(43, b"\2\3\4") + more
-    m = b"\3\3" + b"r" * 32 + b"\0" + vec(b"\x13\1", 2) + b"\1\0" + vec(e, 2)
-    return b"\x16\3\1" + vec(b"\1" + vec(m, 3), 2)
-def query(name, kind=1):
-    q = b"".join(vec(l.encode(), 1) for l in name.split(".")) + b"\0" + struct.pack("!HH", kind, 1)
-    return b"\0\7\1\0\0\1\0\0\0\0\0\0" + q
-"""
-TLS_DENIED = r"\x15\x03\x03\x00\x02\x02\x31"
-# The host's Python with what it needs, over an empty folder of the sandbox.
-PYTHON = ["-v", "/usr:/usr:ro", "-v", "/usr/lib:/lib:ro", *(["-v", "/usr/lib64:/lib64:ro"] if os.path.isdir("/usr/lib64") else [])]
-
-
-class Box:
-    """One sandbox of a test."""
-
-    def __init__(self, dsec, *flags, what: str = "base/box"):
-        self.dsec = dsec
-        self.id = dsec.ok("create", what, *PYTHON, *flags).strip()
-
-    def py(self, script: str, **kwargs):
-        """What a script prints inside, as Python reads it."""
-        return self.dsec.ok("exec", self.id, "--", "/usr/bin/python3", "-c", PRELUDE + script, **kwargs).strip()
-
-    def popen(self, script: str):
-        return self.dsec.popen("exec", self.id, "--", "/usr/bin/python3", "-uc", PRELUDE + script)
-
-    def log(self, *flags) -> list[dict]:
-        out = self.dsec.ok("net", "log", self.id, "-o", "json", *flags)
-        return [json.loads(line) for line in out.splitlines()]
-
-    def show(self) -> dict:
-        return self.dsec.json("net", "show", self.id)
+from network_box import TLS_DENIED, Box, eventually
 
 
 @pytest.fixture
 def world(work):
-    world = network_world.World(work, work / "home")
-    yield world
-    world.close()
+    yield from network_box.world(work)
 
 
 @pytest.fixture
 def dsec(world):
-    tool = world.dsec
-    rootfs.import_base(tool)
-    yield tool
-    ids = os.listdir(tool.home / "sandboxes")
-    for sandbox in ids:
-        tool.run("rm", "-f", sandbox)
-    tool.ok("gc")
-    faults = leftovers.sweep(tool.home, ids)
-    assert not faults, "left on the host after gc:\n" + "\n".join(faults)
-
-
-def eventually(check, seconds: float = 5.0):
-    end = time.monotonic() + seconds
-    while not (found := check()) and time.monotonic() < end:
-        time.sleep(0.02)
-    return found
+    yield from network_box.dsec_in(world)
 
 
 def test_allowed_hosts_are_reached_by_name_and_others_are_not(dsec, world):
@@ -313,46 +228,6 @@ environments:
     assert {record.get("phase") for record in box.log()} == {"setup", "agent", "verify", None}
 
 
-def test_a_killed_gateway_closes_the_network_and_the_next_command_opens_it(dsec, world):
-    box = Box(dsec, "--allow", "good.example")
-    assert box.py("print(status(http('good.example', 'good.example')))") == "200 OK"
-    waiting = dsec.popen("exec", "-i", box.id, "--", "/usr/bin/python3", "-uc", PRELUDE + """
-print("ready")
-sys.stdin.readline()
-try: print(socket.create_connection(("11.0.0.10", 80), 1))
-except OSError as e: print("closed")
-sys.stdin.readline()
-print(status(http("good.example", "good.example")))
-""")
-    assert waiting.stdout.readline() == b"ready\n"
-    first = network_world.gateway_of(dsec.home)
-    os.kill(first, signal.SIGKILL)
-    waiting.stdin.write(b"\n")
-    waiting.stdin.flush()
-    assert waiting.stdout.readline() == b"closed\n"
-    assert box.show()["attached"] is False
-    dsec.ok("exec", box.id, "--", "true")
-    assert box.show()["attached"] is True
-    assert network_world.gateway_of(dsec.home) != first
-    waiting.stdin.write(b"\n")
-    waiting.stdin.flush()
-    assert waiting.communicate(timeout=20)[0] == b"200 OK\n"
-
-
-def test_one_gateway_without_rights_serves_all_and_ends_with_the_last(dsec, world):
-    boxes = [Box(dsec, "--allow", "good.example"), Box(dsec, "--allow", "other.example")]
-    pid = network_world.gateway_of(dsec.home)
-    status = dict(line.split(":", 1) for line in open(f"/proc/{pid}/status").read().splitlines())
-    assert status["Uid"].split()[0] == "65534" and int(status["CapPrm"], 16) == 0 and status["NoNewPrivs"].strip() == "1"
-    assert (dsec.home / "run" / "egress.sock").stat().st_mode & 0o777 == 0o600
-    assert [box.py("print(look_up('good.example') != 'no', look_up('other.example') != 'no')") for box in boxes] == ["True False", "False True"]
-    dsec.ok("rm", "-f", boxes[0].id)
-    assert boxes[1].show()["attached"] is True
-    # One that ends without anybody's doing is let go of as well.
-    dsec.ok("stop", boxes[1].id)
-    assert eventually(lambda: network_world.gateway_of(dsec.home) is None)
-
-
 def test_a_thousand_connections_at_once(dsec, world):
     box = Box(dsec, "--allow", "good.example:9000")
     script = """
@@ -435,66 +310,6 @@ print(body(proxied("GET http://11.0.0.20/ HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")))
     assert lines[1] == "at 11.0.0.10 SSH-2.0-11.0.0.10"
     assert lines[2] == "HTTP/1.1 403 Forbidden HTTP/1.1 403 Forbidden HTTP/1.1 403 Forbidden"
     assert lines[3:] == ["True", "403 Forbidden 400 Bad Request", "11.0.0.20 11.0.0.20"]
-
-
-def test_every_request_is_logged_with_its_verdict(dsec, world):
-    box = Box(dsec, "--allow", "good.example", "--deny", "evil.example")
-    box.py("http('good.example', 'good.example'); tcp('11.0.0.66', 443, hello('evil.example')); tcp('good.example', 22); udp('11.0.0.10', 7777, b'x', 0.1)")
-    log = eventually(lambda: box.log() if len(box.log()) >= 5 else None)
-    by = {(r["protocol"], r["verdict"]): r for r in log}
-    allowed = by["http", "allow"]
-    assert (allowed["host"], allowed["address"], allowed["port"], allowed["requests"]) == ("good.example", "11.0.0.10", 80, 1)
-    assert allowed["sent"] > 0 and allowed["received"] > 0 and "duration_ms" in allowed
-    assert by["tls", "deny"]["reason"] == "deny evil.example" and by["tls", "deny"]["host"] == "evil.example"
-    assert by["tcp", "deny"]["reason"] == "no rule allows it" and by["tcp", "deny"]["port"] == 22
-    assert by["udp", "deny"]["address"] == "11.0.0.10"
-    assert by["dns", "allow"]["host"] == "good.example"
-    text = dsec.ok("net", "log", box.id, "--denied")
-    assert "deny  tls  evil.example 11.0.0.66:443  (deny evil.example)" in text
-    shown = dsec.ok("net", "show", box.id)
-    assert "allow  good.example" in shown and "deny   evil.example" in shown
-
-
-@pytest.fixture
-def certificate(work):
-    name = work / "server.pem"
-    made = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", work / "key.pem",
-                           "-out", work / "ca.pem", "-days", "2", "-subj", "/CN=good.example", "-addext", "subjectAltName=DNS:good.example"],
-                          capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr
-    name.write_text((work / "key.pem").read_text() + (work / "ca.pem").read_text())
-    return work / "ca.pem"
-
-
-def test_a_secret_header_is_added_on_the_way_and_never_enters(certificate, dsec, world):
-    dsec.env |= {"SSL_CERT_FILE": str(certificate), "API_KEY": "sk-very-secret"}
-    (dsec.cwd / "dsec.yaml").write_text("""version: 1
-environments:
-  demo:
-    base: base/box
-    network:
-      inject:
-        - {host: good.example, prefix: "Bearer ", secret: "env:API_KEY", port: 8443}
-        - {host: other.example, secret: "env:API_KEY", port: 8443}
-""")
-    box = Box(dsec, what="demo")
-    lines = box.py("""
-a = http("good.example", "good.example", "/api"); print(body(a) or a)
-one = "GET /1 HTTP/1.1\\r\\nHost: good.example\\r\\nauthorization: mine\\r\\n\\r\\n"
-print(tcp("good.example", 80, (one + one.replace("GET /1", "GET /2").replace("\\r\\n\\r\\n", "\\r\\nConnection: close\\r\\n\\r\\n")).encode()).count("200 OK"))
-import urllib.request; print(urllib.request.urlopen("http://good.example/proxied").read().decode().strip())
-print(status(http("good.example", "evil.example")), status(http("other.example", "other.example")), tcp("good.example", 443, hello("good.example")))
-""").splitlines()
-    assert [line for line in lines if line] == ["11.0.0.10 good.example", "2", "11.0.0.10 good.example", "403 Forbidden 502 Bad Gateway reset"]
-    seen = world.seen("http")
-    assert [record["path"] for record in seen] == ["/api", "/1", "/2", "/proxied"]
-    assert all(record["headers"]["Authorization"] == "Bearer sk-very-secret" for record in seen)
-    # The other host has no certificate that proves it, so it got nothing.
-    assert any("certificate" in record["reason"] or "mismatch" in record["reason"] for record in box.log())
-    assert "sk-very-secret" not in json.dumps(dsec.json("inspect", box.id)) + dsec.ok("exec", box.id, "--", "env") + dsec.ok("net", "show", box.id)
-    # Nor in any file of ours; of run/ the namespaces cannot be read.
-    grep = subprocess.run(["grep", "-rlsa", "--devices=skip", "--exclude-dir=run", "sk-very-secret", dsec.home], capture_output=True, text=True)
-    assert grep.stdout == ""
 
 
 def test_what_cannot_be_enforced_is_refused(dsec, world):

@@ -32,7 +32,15 @@ ZONE = {
     "empty.example": [],
     "large.example": ["11.0.0.13"],  # too large for UDP, it says
     "a.wild.example": ["11.0.0.14"],
+    "mapped.example": ["::ffff:7f00:1"],
+    "nat64.example": ["64:ff9b::a01:203"],
+    "zero.example": ["0.0.0.0"],
+    "sixtofour.example": ["2002:a01:203::1"],
+    "unspecified.example": ["::"],
+    "mixed.example": ["10.1.2.3", "11.0.0.17", "127.0.0.1"],
+    "huge.example": ["11.0.0.16"] * 3000,
 }
+ALIASES = {"cname.example": "private.example"}
 
 
 class World:
@@ -68,12 +76,22 @@ class DsecIn(Dsec):
 
 def gateway_of(home: Path) -> int | None:
     """The pid of the egress gateway of a home."""
+    return process_of(home, "dsec-egress")
+
+
+def guard_of(home: Path) -> int | None:
+    """The pid of its guard."""
+    return process_of(home, "dsec-egress-grd")
+
+
+def process_of(home: Path, name: str) -> int | None:
     for entry in Path("/proc").iterdir():
         try:
             words = (entry / "cmdline").read_bytes().split(b"\0")
+            comm = (entry / "comm").read_text().strip()
         except OSError:
             continue
-        if len(words) > 1 and words[0].endswith(b"/dsec-egress") and words[1] == str(home).encode():
+        if len(words) > 1 and words[0].endswith(b"/dsec-egress") and words[1] == str(home).encode() and comm == name:
             return int(entry.name)
     return None
 
@@ -92,6 +110,7 @@ class Seen:
 
 
 SEEN: Seen
+REBOUND: list[str] = []
 
 
 def local_address(connection) -> str:
@@ -233,11 +252,23 @@ def dns_reply(message: bytes, stream: bool) -> bytes:
     SEEN.add(protocol="dns", name=name, kind=kind, stream=stream)
     if name == "large.example" and not stream:
         return message[:2] + b"\x83\x80\0\1\0\0\0\0\0\0" + question
-    known = name in ZONE
+    if name == "garbage.example":
+        return message[:2] + b"\x81\x80\0\1\xff\xff\0\0\0\0" + question + b"\xc0" * 200
+    if name == "huge.example" and not stream:
+        return message[:2] + b"\x83\x80\0\1\0\0\0\0\0\0" + question
+    if name == "rebind.example":  # another address each time, valid for no time at all
+        REBOUND.append(name)
+        known, ttl, texts = True, 0, ["11.0.0.15"] if len(REBOUND) <= 2 else ["127.0.0.1"]
+    else:
+        known, ttl, texts = name in ZONE or name in ALIASES, 60, ZONE.get(ALIASES.get(name, name), [])
     family, wanted = {1: (socket.AF_INET, "."), 28: (socket.AF_INET6, ":")}.get(kind, (0, "?"))
-    records = [socket.inet_pton(family, text) for text in ZONE.get(name, []) if wanted in text]
-    head = message[:2] + (b"\x81\x80" if known else b"\x81\x83") + b"\0\1" + len(records).to_bytes(2, "big") + b"\0\0\0\0"
-    answers = [b"\xc0\x0c" + kind.to_bytes(2, "big") + b"\0\1\0\0\0\x3c" + len(data).to_bytes(2, "big") + data for data in records]
+    records = [socket.inet_pton(family, text) for text in texts if wanted in text]
+    alias = b"".join(bytes([len(label)]) + label.encode() for label in ALIASES[name].split(".")) + b"\0" if name in ALIASES else b""
+    count = len(records) + bool(alias)
+    head = message[:2] + (b"\x81\x80" if known else b"\x81\x83") + b"\0\1" + count.to_bytes(2, "big") + b"\0\0\0\0"
+    owner = b"\xc0\x0c" if not alias else (0xC000 + 12 + len(question) + 12).to_bytes(2, "big")
+    answers = [b"\xc0\x0c\0\5\0\1\0\0\0\x3c" + len(alias).to_bytes(2, "big") + alias] if alias else []
+    answers += [owner + kind.to_bytes(2, "big") + b"\0\1" + ttl.to_bytes(4, "big") + len(data).to_bytes(2, "big") + data for data in records]
     return head + question + b"".join(answers)
 
 

@@ -29,6 +29,7 @@ class Datagrams::Flow {
 
   void begin() {
     Sandbox& sandbox = owner_.sandbox_;
+    sandbox.expect_record();
     record_.port = key_.second.second;
     target_ = {"", key_.second.first, key_.second.second, Transport::Udp};
     if (const auto name = sandbox.name_at(key_.second.first)) {
@@ -127,6 +128,7 @@ class Datagrams::Flow {
     denied_ = true;
     record_.verdict = verdict;
     owner_.sandbox_.log(record_);
+    owner_.sandbox_.expect_no_record();
     timer_ = std::make_unique<Timer>(owner_.sandbox_.host().loop, kDenied, [this] { end(); });
   }
   void idle() {
@@ -147,6 +149,7 @@ class Datagrams::Flow {
     if (!denied_) {
       record_.duration = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - began_);
       owner_.sandbox_.log(record_);
+      owner_.sandbox_.expect_no_record();
     }
     owner_.forget(key_);
   }

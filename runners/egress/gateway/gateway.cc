@@ -165,8 +165,9 @@ void Gateway::restore(const std::string& id, std::vector<UniqueFd> descriptors) 
     descriptors.pop_back();
     if (::lseek(file.get(), 0, SEEK_SET) != 0) throw system_error("read its state");
     SandboxState state = sandbox_state_from(parse_json(read_all(file.get()), "state"));
-    sandboxes_.emplace(id, std::make_unique<Sandbox>(host_, id, std::move(state), std::move(descriptors),
-                                                     std::move(ledger), [this, id] { loop_.later([this, id] { remove(id); }); }));
+    sandboxes_.emplace(id,
+                       std::make_unique<Sandbox>(host_, id, std::move(state), std::move(descriptors), std::move(ledger),
+                                                 [this, id] { loop_.later([this, id] { remove(id); }); }));
   } catch (const std::exception& error) {
     // The next dsec exec attaches it again.
     std::cerr << "dsec-egress: cannot serve sandbox " << id << " any longer: " << error.what() << '\n';

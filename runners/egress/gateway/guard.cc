@@ -135,7 +135,12 @@ UniqueFd Guard::fork_server(const Kept& kept, int listener, const Serve& serve) 
   for (const auto& [id, descriptors] : kept)
     for (const UniqueFd& fd : descriptors) copy[id].emplace_back(fd.get());
   Guard guard(std::move(there), listener, serve);
-  ::_exit(serve(guard, std::move(copy)));
+  try {
+    ::_exit(serve(guard, std::move(copy)));
+  } catch (const std::exception& error) {
+    std::cerr << "dsec-egress: " << error.what() << '\n';
+    ::_exit(1);
+  }
 }
 
 void Guard::revive() {

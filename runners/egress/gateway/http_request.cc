@@ -95,6 +95,9 @@ bool read_headers(std::string_view lines, HttpHead& head, std::string& host) {
       if (head.chunked || lower(value) != "chunked") return head.fault = "its transfer encoding is not known", false;
       head.chunked = true;
     } else if (name == "upgrade") {
+      // What it would carry then are requests that nobody here could read.
+      if (lower(value).find("h2c") != std::string::npos)
+        return head.fault = "it upgrades to HTTP/2, which needs TLS", false;
       head.upgrade = true;
     } else if (name == "connection") {
       head.expects_close = head.expects_close || lower(value).find("close") != std::string::npos;

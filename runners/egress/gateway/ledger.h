@@ -14,6 +14,7 @@ class Ledger {
  public:
   struct Counters {
     std::uint64_t sent, received, allowed, denied;
+    std::uint64_t unlogged;  ///< connections and flows that are open and will be logged
   };
 
   /// Of `file`, as file() gave it; of nothing: a new one. Throws Error.

@@ -58,6 +58,11 @@ void NetworkLog::write(const Json& record, bool denied) {
   tell_lost();
 }
 
+void NetworkLog::lose(std::uint64_t records) {
+  lost_ += records;
+  tell_lost();
+}
+
 void NetworkLog::tell_lost() {
   if (lost_ && append({{"time_us", now_us()}, {"lost", lost_}}, kMostOfAll)) lost_ = 0;
 }

@@ -21,6 +21,8 @@ class NetworkLog {
 
   /// `denied`: of these no more than half of the log is kept, so that they cannot hide what passed.
   void write(const Json& record, bool denied);
+  /// So many could not be written, and that is told.
+  void lose(std::uint64_t records);
 
  private:
   bool append(const Json& record, std::uint64_t limit);

@@ -41,6 +41,12 @@ void keep_alive(int socket) {
   ::setsockopt(socket, SOL_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
+// With `on` the end of a connection is a reset, also when this process is killed: what was cut off must not look whole.
+void end_by_reset(int socket, bool on) {
+  const linger how = {on, 0};
+  ::setsockopt(socket, SOL_SOCKET, SO_LINGER, &how, sizeof how);
+}
+
 }  // namespace
 
 Relay::Relay(Sandbox& sandbox, UniqueFd client, IpAddress address, std::uint16_t port)
@@ -55,6 +61,8 @@ void Relay::start() {
   client_watch_ =
       std::make_unique<Watch>(loop_, client_.get(), EPOLLIN, [this](std::uint32_t events) { on_client(events); });
   keep_alive(client_.get());
+  end_by_reset(client_.get(), true);
+  expect_record(true);
   static const IpAddress sandbox4 = *IpAddress::parse(kSandboxV4), sandbox6 = *IpAddress::parse(kSandboxV6);
   static const IpAddress gateway4 = *IpAddress::parse(kGatewayV4), gateway6 = *IpAddress::parse(kGatewayV6);
   const SpecialRange* special = special_range(address_);
@@ -64,6 +72,7 @@ void Relay::start() {
   timer_ = std::make_unique<Timer>(loop_, kFirstBytes, [this] { refuse("it said nothing that names a host"); });
   if (target_.port == kDnsPort) {
     stage_ = Stage::Dns;
+    expect_record(false);
     timer_.reset();
     return;
   }
@@ -333,12 +342,14 @@ void Relay::dial_next() {
     server_address_ = address;
     server_.emplace(std::move(socket));
     keep_alive(server_->fd());
+    end_by_reset(server_->fd(), true);
     return watch_connecting();
   }
   give_up(false, trouble_);
 }
 
 void Relay::watch_connecting() {
+  server_watch_.reset();
   server_watch_ = std::make_unique<Watch>(loop_, server_->fd(), EPOLLOUT, [this](std::uint32_t) { on_connecting(); });
   timer_ = std::make_unique<Timer>(loop_, kConnect, [this] {
     trouble_ = "connect to " + server_address_->str() + ": " + errno_text(ETIMEDOUT);
@@ -484,6 +495,7 @@ bool Relay::read_server() {
       case ServerConnection::Io::Done:
         to_client_.append(buffer, size);
         received_ += size;
+        if (!agreement_.empty()) hear_agreement({buffer, size});
         if (!sandbox_.count(0, size)) return true;
         if (size < sizeof buffer && !server_->tls()) return true;
         break;
@@ -574,6 +586,8 @@ void Relay::take_requests() {
       raw_.erase(0, used);
       continue;
     }
+    // Whether what follows is another request the server says first.
+    if (!agreement_.empty()) return;
     if (last_request_) {
       raw_.clear();
       return;
@@ -588,11 +602,15 @@ void Relay::take_requests() {
     take_head(head, std::string_view(raw_).substr(0, head.size));
     if (stage_ != Stage::Pass) return;
     raw_.erase(0, head.size);
-    if (opaque_) {
-      to_server_ += raw_;
-      raw_.clear();
-    }
   }
+}
+
+// The first bytes of the answer to a request that would change the protocol.
+void Relay::hear_agreement(std::string_view bytes) {
+  answer_ += bytes.substr(0, agreement_.size() - answer_.size());
+  if (answer_.size() < agreement_.size()) return;
+  opaque_ = answer_ == agreement_ || (agreement_.ends_with('2') && answer_ == "HTTP/1.0 2");
+  agreement_.clear();
 }
 
 void Relay::take_head(const HttpHead& head, std::string_view bytes) {
@@ -606,12 +624,18 @@ void Relay::take_head(const HttpHead& head, std::string_view bytes) {
   }
   note_request(head);
   body_ = HttpBody(head);
-  opaque_ = head.upgrade || head.method == "CONNECT";
-  if (inject_name_.empty() && way_ != Way::Forward) {
+  const bool connect = head.method == "CONNECT";
+  if (head.upgrade || connect) {
+    // Which answer is its own would else be hard to say.
+    if (requests_ > 1) return refuse("a later request was not passed on: it would change the protocol");
+    if (!inject_name_.empty()) return refuse("a secret goes along for this host: it cannot be upgraded");
+    agreement_ = connect ? "HTTP/1.1 2" : "HTTP/1.1 101";
+  }
+  // Of two hosts that a request names a server could take the other one.
+  if (inject_name_.empty() && way_ != Way::Forward && !head.absolute) {
     to_server_ += bytes;
     return;
   }
-  if (!inject_name_.empty() && opaque_) return refuse("a secret goes along for this host: it cannot be upgraded");
   // One request at a time through the proxy: the next may be for another host.
   const bool forward = way_ == Way::Forward;
   last_request_ = forward;
@@ -627,12 +651,12 @@ void Relay::take_head(const HttpHead& head, std::string_view bytes) {
   for (const auto& [name, value] : head.headers) {
     if (head.absolute && same_header(name, "Host")) continue;
     if (same_header(name, "Proxy-Connection") || same_header(name, "Proxy-Authorization")) continue;
-    if (forward && !opaque_ && (same_header(name, "Connection") || same_header(name, "Keep-Alive"))) continue;
+    if (forward && agreement_.empty() && (same_header(name, "Connection") || same_header(name, "Keep-Alive"))) continue;
     if (!inject_name_.empty() && same_header(name, inject_name_)) continue;
     to_server_ += name + ": " + value + "\r\n";
   }
   to_server_ += header_;
-  if (forward && !opaque_) to_server_ += "Connection: close\r\n";
+  if (forward && agreement_.empty()) to_server_ += "Connection: close\r\n";
   to_server_ += "\r\n";
 }
 
@@ -776,7 +800,8 @@ void Relay::refuse(const std::string& reason) {
     return answer_and_end(
         http_answer("403 Forbidden", "The network policy of this sandbox refuses " + who + ": " + reason + ".\n"),
         "deny", reason);
-  if (kind_ == Kind::Tls && received_ == 0 && !client_tls_) return answer_and_end(std::string(kTlsDenied), "deny", reason);
+  if (kind_ == Kind::Tls && received_ == 0 && !client_tls_)
+    return answer_and_end(std::string(kTlsDenied), "deny", reason);
   reset("deny", reason);
 }
 
@@ -798,17 +823,20 @@ void Relay::answer_and_end(std::string bytes, const char* verdict, const std::st
   to_client_ += bytes;
   stage_ = Stage::Answer;
   sandbox_.log(record(verdict, what));
+  expect_record(false);
   timer_ = std::make_unique<Timer>(loop_, kLastAnswer, [this] { finish("", ""); });
   flush_client();
   if (stage_ == Stage::Answer) update();
 }
 
 void Relay::reset(const char* verdict, const std::string& reason) {
-  // Closing sends a reset then, so that the sandbox does not take it for an orderly end.
-  const linger now = {1, 0};
-  ::setsockopt(client_.get(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
-  if (server_) ::setsockopt(server_->fd(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
+  broken_ = true;
   finish(verdict, reason);
+}
+
+void Relay::expect_record(bool expected) {
+  if (expected == std::exchange(expects_record_, expected)) return;
+  expected ? sandbox_.expect_record() : sandbox_.expect_no_record();
 }
 
 NetworkRecord Relay::record(const char* verdict, const std::string& reason) const {
@@ -837,6 +865,11 @@ void Relay::finish(const char* verdict, const std::string& reason) {
   client_watch_.reset();
   server_watch_.reset();
   if (*verdict) sandbox_.log(record(verdict, what));
+  expect_record(false);
+  if (!broken_) {
+    end_by_reset(client_.get(), false);
+    if (server_) end_by_reset(server_->fd(), false);
+  }
   server_.reset();
   client_.reset();
   sandbox_.forget(*this);

@@ -77,6 +77,7 @@ class Relay {
   void take_requests();
   void take_head(const HttpHead& head, std::string_view bytes);
   void note_request(const HttpHead& head);
+  void hear_agreement(std::string_view bytes);
   void answer_dns();
   void update();
 
@@ -87,6 +88,7 @@ class Relay {
   void answer_and_end(std::string bytes, const char* verdict, const std::string& reason);
   void reset(const char* verdict, const std::string& reason);
   void finish(const char* verdict, const std::string& reason);
+  void expect_record(bool expected);
   NetworkRecord record(const char* verdict, const std::string& reason) const;
   std::string http_answer(const char* status, const std::string& text) const;
 
@@ -121,7 +123,9 @@ class Relay {
   bool proxy_ = false;  ///< at the proxy's port, and not known whom it is for
   bool allowed_by_address_ = false, decided_ = false, dialling_ = false;
   bool client_ended_ = false, server_ended_ = false, told_server_ = false, told_client_ = false;
-  bool opaque_ = false, last_request_ = false;
+  bool opaque_ = false, last_request_ = false, broken_ = false, expects_record_ = false;
+  std::string agreement_;  ///< how the answer begins with which the server changes the protocol; empty: nobody asked
+  std::string answer_;     ///< how it begins, so far
   HttpBody body_;
   std::string raw_;                ///< of the client, not looked at
   std::vector<std::string> http_;  ///< the first requests, for the log

@@ -56,8 +56,8 @@ SandboxState sandbox_state_from(const Json& json) {
           json.value("secrets", std::map<std::string, std::string>{}), json_string_or(json, "ca", "")};
 }
 
-Sandbox::Sandbox(Host& host, std::string id, SandboxState state, std::vector<UniqueFd> descriptors,
-                 UniqueFd ledger, std::function<void()> ended)
+Sandbox::Sandbox(Host& host, std::string id, SandboxState state, std::vector<UniqueFd> descriptors, UniqueFd ledger,
+                 std::function<void()> ended)
     : host_(host),
       id_(std::move(id)),
       plan_(std::move(state.plan)),
@@ -66,11 +66,11 @@ Sandbox::Sandbox(Host& host, std::string id, SandboxState state, std::vector<Uni
       descriptors_(std::move(descriptors)),
       log_(std::make_unique<NetworkLog>(descriptor(kLogFile), id_)),
       ledger_(std::move(ledger)) {
+  log_->lose(std::exchange(ledger_.counters().unlogged, 0));
   std::uint32_t number = 0;
   for (const std::string& name : ledger_.names()) names_[name].number = ++number;
   if (plan_.intercept_tls)
-    authority_ =
-        std::make_unique<CertificateAuthority>(state.ca.empty() ? CertificateAuthority::make(id_) : state.ca);
+    authority_ = std::make_unique<CertificateAuthority>(state.ca.empty() ? CertificateAuthority::make(id_) : state.ca);
   datagrams_ = std::make_unique<Datagrams>(*this);
   listener_ =
       std::make_unique<Watch>(host_.loop, descriptor(kTcpListener), EPOLLIN, [this](std::uint32_t) { accept(); });
@@ -261,9 +261,8 @@ void Sandbox::answer(std::string_view query, std::function<void(std::string)> re
 
 Json Sandbox::report() const {
   const Ledger::Counters& counters = ledger_.counters();
-  return {{"connections", open()},          {"sent", counters.sent},
-          {"received", counters.received},  {"allowed", counters.allowed},
-          {"denied", counters.denied},      {"names", ledger_.names().size()},
+  return {{"connections", open()},       {"sent", counters.sent},     {"received", counters.received},
+          {"allowed", counters.allowed}, {"denied", counters.denied}, {"names", ledger_.names().size()},
           {"plan", to_json(plan_)}};
 }
 

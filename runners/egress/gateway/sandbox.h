@@ -99,6 +99,9 @@ class Sandbox {
   bool count(std::uint64_t sent, std::uint64_t received);
 
   void log(const NetworkRecord& record);
+  /// A record is to come, or has come or will not: of those that are to come when the gateway dies the next one tells.
+  void expect_record() { ++ledger_.counters().unlogged; }
+  void expect_no_record() { --ledger_.counters().unlogged; }
   /// Answers one DNS query, perhaps later. `reply` is not called for what is no query.
   void answer(std::string_view query, std::function<void(std::string)> reply);
 
