@@ -47,7 +47,8 @@ void declare(Command& command, SandboxFlags& flags) {
   command.choice("--network", flags.network, {"none", "host", "policy"}, "Network of the sandbox (default: none)");
   command.options("--allow", "RULE", flags.allow, "Allow a preset, host, address or range, as in example.org:443");
   command.options("--deny", "RULE", flags.deny, "Deny one, whatever is allowed");
-  command.options("--inject", "HOST=SECRET", flags.inject, "Add a secret header to plain HTTP for a host, as in a.org=env:KEY");
+  command.options("--inject", "HOST=SECRET", flags.inject,
+                  "Add a secret header to plain HTTP for a host, as in a.org=env:KEY");
   command.flag("--intercept-tls", flags.intercept_tls, "Read the sandbox's TLS, with an authority it is told to trust");
   command.choice("--userns", flags.userns, {"auto", "host"},
                  "User namespace; host: root inside is root outside (default: auto)");

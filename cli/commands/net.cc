@@ -76,7 +76,8 @@ std::string event_text(const engine::NetworkEvent& event) {
   std::string where = event.host;
   if (!event.address.empty()) where += (where.empty() ? "" : " ") + event.address;
   if (event.port) where += ":" + std::to_string(event.port);
-  std::string line = time + "  " + event.verdict + "  " + event.protocol + (event.intercepted ? " in tls" : "") + "  " + where;
+  std::string line =
+      time + "  " + event.verdict + "  " + event.protocol + (event.intercepted ? " in tls" : "") + "  " + where;
   if (!event.http.empty()) line += "  " + event.http.front();
   if (event.requests > 1) line += " and " + std::to_string(event.requests - 1) + " more";
   if (event.sent || event.received)

@@ -86,7 +86,8 @@ struct NetworkPlan {
 void check_network_phase(const std::string& name);
 
 /// The form of dsec.yaml: {"allow": […], "deny": […], "strict": …, "inject": […], "limits": {"connections", "bytes"},
-/// "phases": {NAME: "none" | {…}}, "phase": NAME, "intercept_tls": …}. A phase says all of allow and deny, and takes over the rest.
+/// "phases": {NAME: "none" | {…}}, "phase": NAME, "intercept_tls": …}. A phase says all of allow and deny, and takes
+/// over the rest.
 NetworkPlan network_plan_from_json(const Json& json);
 Json to_json(const NetworkPlan& plan);
 NetworkPolicy network_policy_from_json(const Json& json);

@@ -208,4 +208,24 @@ TEST_CASE("host names are made equal before they are compared", "[model][network
 }
 
 }  // namespace
+TEST_CASE("a secret of the command line reads like the header it makes", "[model][network]") {
+  const HeaderSecret one = HeaderSecret::parse("API.example.com.:8443=X-Api-Key: Token env:KEY");
+  CHECK(one == HeaderSecret{"api.example.com", "X-Api-Key", "Token ", "env:KEY", 8443});
+  CHECK(HeaderSecret::parse("a.example=env:KEY") == HeaderSecret{"a.example", "Authorization", "", "env:KEY", 443});
+  CHECK(HeaderSecret::parse("a.example=Authorization: Bearer file:/run/key").secret == "file:/run/key");
+  for (const char* bad : {"", "=", "a.example", "a.example=", "a.example=sk-1", "a.example=Bearer env:K",
+                          "a.example=env:", "a.example:0=env:K", "a.example:70000=env:K", "*.example=env:K",
+                          "10.0.0.1=env:K", "a.example=Host: env:K", "a.example=X: file:relative"})
+    CHECK_THROWS_AS(HeaderSecret::parse(bad), Error);
+}
+
+TEST_CASE("interception of TLS is part of a plan where it is asked for", "[model][network]") {
+  const NetworkPlan plan = network_plan_from_json(parse_json(R"({"intercept_tls": true})", "test"));
+  CHECK(plan.intercept_tls);
+  CHECK(network_plan_from_json(to_json(plan)) == plan);
+  CHECK_FALSE(to_json(NetworkPlan{}).contains("intercept_tls"));
+  CHECK_THROWS_AS(network_plan_from_json(parse_json(R"({"phases": {"setup": {"intercept_tls": true}}})", "test")),
+                  Error);
+}
+
 }  // namespace dsec
