@@ -1,10 +1,11 @@
 // What the life of sandboxes costs beyond running commands. DSEC_HOME names the store, in which LAYER has /bin/true and
 // /bin/consumer (consumer.c).
-//   bench_living replay LAYER COUNT    COUNT times /bin/true recorded, and the recording replayed: us of all, of the
-//                                      commands themselves as their keepers saw it, and of giving them by hand
+//   bench_living replay LAYER COUNT    COUNT commands of 10 ms recorded, and the recording replayed: us of all, of the
+//                                      commands themselves as their keeper saw it, and of giving them by hand
+//   bench_living replay-true LAYER COUNT    the same with /bin/true
 //   bench_living resume LAYER ROUNDS   pause and resume of a sandbox with one idle process: us of a resume, median
 //   bench_living forks LAYER COUNT     MiB that were changed, MiB that COUNT forks take on the disk, ms of one
-//   bench_living call LAYER ROUNDS     a function call of /bin/true, from a pool that is never empty: us, median
+//   bench_living call LAYER ROUNDS     a function call of /bin/true, from a warm pool that is never empty: us, median
 //   bench_living calls LAYER COUNT     as many as two callers get from a pool that is refilled meanwhile: per second
 //   bench_living cpus LAYER ROUNDS     cores that an endless loop gets in ROUNDS seconds: allowed, used
 //   bench_living cpu-time LAYER MS     a call that may use so much: ms allowed, ms used when it was ended
@@ -40,30 +41,8 @@ class Bench : BenchEngine {
  public:
   using BenchEngine::BenchEngine;
 
-  void replay(int count) {
-    const std::string first = start();
-    for (int i = 0; i < count; ++i) run_true(first);
-    const std::string by_hand = start();
-    run_true(by_hand);
-    auto begun = Clock::now();
-    for (int i = 0; i < count; ++i) run_true(by_hand);
-    const double by_hand_us = us_since(begun);
-
-    begun = Clock::now();
-    const engine::Trajectory trajectory = engine.trajectory(first);
-    const double read_us = us_since(begun);
-    const std::string again = engine.create(engine::replay_spec(trajectory.header)).id;
-    run_true(again);
-    begun = Clock::now();
-    const engine::ReplayReport report = engine::replay(engine, again, trajectory, engine::Normaliser(), {});
-    const double replayed_us = us_since(begun) + read_us;
-    if (report.same != static_cast<std::size_t>(count)) throw failure("the replay differs");
-    microseconds own{};
-    const engine::Trajectory replayed = engine.trajectory(again);
-    for (std::size_t i = 1; i < replayed.operations.size(); ++i) own += exec_result_of(replayed.operations[i]).duration;
-    std::printf("%.0f %lld %.0f\n", replayed_us, static_cast<long long>(own.count()), by_hand_us);
-    for (const std::string& id : {first, by_hand, again}) engine.remove(id, true);
-  }
+  void replay(int count) { replay_of({"/bin/consumer", "work"}, count); }
+  void replay_true(int count) { replay_of({"/bin/true"}, count); }
 
   void resume(int rounds) {
     const std::string id = start();
@@ -99,13 +78,15 @@ class Bench : BenchEngine {
   void call(int rounds) {
     FunctionType type = type_of({"/bin/true"});
     type.spec.pool = 16;
+    type.spec.warm_up = {"/bin/true"};
     engine::FunctionPool pool(engine, wiring.home(), type);
     const std::atomic<bool> never = false;
     std::vector<double> times;
     while (times.size() < static_cast<std::size_t>(rounds)) {
       pool.fill(never);
-      engine::Functions functions(engine, wiring.home(), {});
       for (unsigned i = 0; i < type.spec.pool; ++i) {
+        // Its end waits until the sandbox of the call is gone, which otherwise goes beside the next call.
+        engine::Functions functions(engine, wiring.home(), {});
         const auto begun = Clock::now();
         const FunctionResult result = functions.call(type, {});
         times.push_back(us_since(begun));
@@ -179,6 +160,30 @@ class Bench : BenchEngine {
  private:
   static constexpr double kStep = 64 << 10;  // that consumer.c says a byte for
 
+  void replay_of(const std::vector<std::string>& argv, int count) {
+    const std::string first = start(), by_hand = start();
+    for (int i = 0; i < count; ++i) end(*begin(first, argv));
+    end(*begin(by_hand, argv));
+    auto begun = Clock::now();
+    for (int i = 0; i < count; ++i) end(*begin(by_hand, argv));
+    const double by_hand_us = us_since(begun);
+
+    begun = Clock::now();
+    const engine::Trajectory trajectory = engine.trajectory(first);
+    const double read_us = us_since(begun);
+    const std::string again = engine.create(engine::replay_spec(trajectory.header)).id;
+    end(*begin(again, argv));
+    begun = Clock::now();
+    const engine::ReplayReport report = engine::replay(engine, again, trajectory, engine::Normaliser(), {});
+    const double replayed_us = us_since(begun) + read_us;
+    if (report.same != static_cast<std::size_t>(count)) throw failure("the replay differs");
+    microseconds own{};
+    const engine::Trajectory replayed = engine.trajectory(again);
+    for (std::size_t i = 1; i < replayed.operations.size(); ++i) own += exec_result_of(replayed.operations[i]).duration;
+    std::printf("%.0f %lld %.0f\n", replayed_us, static_cast<long long>(own.count()), by_hand_us);
+    for (const std::string& id : {first, by_hand, again}) engine.remove(id, true);
+  }
+
   FunctionType type_of(std::vector<std::string> command) const {
     FunctionType type;
     type.spec.name = "bench";
@@ -224,12 +229,15 @@ class Bench : BenchEngine {
 
 int main(int argc, char** argv) {
   static const std::map<std::string, void (Bench::*)(int)> kKnown{
-      {"replay", &Bench::replay},     {"resume", &Bench::resume}, {"forks", &Bench::forks},
-      {"call", &Bench::call},         {"calls", &Bench::calls},   {"cpus", &Bench::cpus},
-      {"cpu-time", &Bench::cpu_time}, {"memory", &Bench::memory}};
+      {"replay", &Bench::replay}, {"replay-true", &Bench::replay_true},
+      {"resume", &Bench::resume}, {"forks", &Bench::forks},
+      {"call", &Bench::call},     {"calls", &Bench::calls},
+      {"cpus", &Bench::cpus},     {"cpu-time", &Bench::cpu_time},
+      {"memory", &Bench::memory}};
   const auto found = argc == 4 ? kKnown.find(argv[1]) : kKnown.end();
   if (found == kKnown.end()) {
-    std::fprintf(stderr, "usage: bench_living replay|resume|forks|call|calls|cpus|cpu-time|memory LAYER COUNT\n");
+    std::fprintf(stderr,
+                 "usage: bench_living replay|replay-true|resume|forks|call|calls|cpus|cpu-time|memory LAYER COUNT\n");
     return 2;
   }
   try {
