@@ -65,9 +65,9 @@ class EngineOfThisHost final : public LocalEngine {
         RunnerRequest request{lease.id, made.directory, spec, std::move(stack)};
         request.holds = std::move(holds);
         if (spec.record) begin_trajectory(lease, layers, request);
-        runner.start(std::move(request));
+        const RunnerStatus status = runner.start(std::move(request));
         remember(lease);
-        return describe(lease, runner.status(made.directory));
+        return describe(lease, status);
       } catch (...) {
         const std::exception_ptr failed = std::current_exception();
         try {

@@ -70,8 +70,9 @@ class Runner {
   /// Throws Error (Usage or Failed) naming what of `spec` this host cannot enforce; called before anything is made.
   /// Fills in spec.limits.class_by.
   virtual void check(SandboxSpec& spec) = 0;
-  /// Returns when PID 1 runs and its keeper answers. On failure everything it made is removed again.
-  virtual void start(RunnerRequest request) = 0;
+  /// Returns when PID 1 runs and its keeper answers, with what status() would say. On failure everything it made is
+  /// removed again.
+  virtual RunnerStatus start(RunnerRequest request) = 0;
   virtual RunnerStatus status(const std::filesystem::path& directory) = 0;
   /// Null when its op_id is recorded already, and nothing was done.
   virtual std::unique_ptr<ExecStream> exec(const std::filesystem::path& directory, const ExecSpec& spec) = 0;

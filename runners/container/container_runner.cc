@@ -69,6 +69,7 @@ class ContainerRunner final : public engine::Runner {
           return procs;
         }) {}
   ~ContainerRunner() override {
+    keepers_.clear();
     if (cgroups_) cgroups_->remove_unused_parents();
   }
 
@@ -93,13 +94,16 @@ class ContainerRunner final : public engine::Runner {
     if (spec.limits.disk && !spec.read_only) check_disk_limit(sandboxes_, *spec.limits.disk);
   }
 
-  void start(engine::RunnerRequest request) override {
+  engine::RunnerStatus start(engine::RunnerRequest request) override {
     try {
-      start_sandbox({place_, cgroups(), program(), dsec_}, request);
+      engine::RunnerStatus status;
+      status.state = engine::SandboxState::Running;
+      status.keeper_pid = start_sandbox({place_, keepers_, cgroups(), program(), dsec_}, request);
       // Nothing of the user's runs yet.
       if (request.spec.network == NetworkMode::Policy)
         egress_.attach(request.directory, request.trajectory, request.spec.network_plan,
                        pidfd_of_init(request.directory).get());
+      return status;
     } catch (...) {
       const std::exception_ptr failed = std::current_exception();
       try {
@@ -219,6 +223,7 @@ class ContainerRunner final : public engine::Runner {
   }
 
   void release_shared() override {
+    keepers_.clear();
     egress_.release();
     cgroups().remove_unused_parents();
   }
@@ -350,6 +355,7 @@ class ContainerRunner final : public engine::Runner {
   std::mutex mutex_;
   std::optional<CgroupHost> cgroups_;
   UniqueFd program_;
+  KeeperSupply keepers_;
   const Egress egress_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <asm/unistd.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -9,6 +10,7 @@
 
 #include <cerrno>
 #include <string>
+#include <utility>
 
 #include "core/base/files.h"
 #include "runners/protocol/clone_on_stack.h"
@@ -109,6 +111,11 @@ void KeeperLaunch::finish() {
   finished_ = true;
 }
 
+bool KeeperLaunch::broken() const noexcept {
+  pollfd said{channel_.fd(), POLLIN, 0};
+  return ::poll(&said, 1, 0) != 0;
+}
+
 KeeperLaunch::~KeeperLaunch() {
   if (finished_) return;
   try {
@@ -119,6 +126,45 @@ KeeperLaunch::~KeeperLaunch() {
   } catch (const Error&) {
     // There is no keeper, or it has closed its end.
   }
+}
+
+namespace {
+
+std::unique_ptr<KeeperLaunch> launch(const CgroupHost& cgroups, int program, const std::filesystem::path& directory) {
+  // Outside every sandbox, and not where dsec was called, which may end with its caller.
+  const UniqueFd group = cgroups.keepers_group();
+  return std::make_unique<KeeperLaunch>(program, directory, group.get());
+}
+
+}  // namespace
+
+std::unique_ptr<KeeperLaunch> KeeperSupply::take(const CgroupHost& cgroups, int program,
+                                                 const std::filesystem::path& directory) {
+  std::unique_ptr<KeeperLaunch> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    waiting = std::move(waiting_);
+  }
+  if (waiting && !waiting->broken()) return waiting;
+  return launch(cgroups, program, directory);
+}
+
+void KeeperSupply::refill(const CgroupHost& cgroups, int program, const std::filesystem::path& directory) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!std::exchange(again_, true) || waiting_) return;
+  try {
+    // What ps shows of it until it knows its sandbox, whose id takes the same room.
+    const std::string nobody(directory.filename().native().size(), '-');
+    waiting_ = launch(cgroups, program, directory.parent_path() / nobody);
+  } catch (const std::exception&) {
+    // The next sandbox launches its own, and tells why it cannot.
+  }
+}
+
+void KeeperSupply::clear() {
+  std::unique_ptr<KeeperLaunch> waiting;
+  const std::lock_guard lock(mutex_);
+  waiting = std::move(waiting_);
 }
 
 }  // namespace dsec::runners

@@ -2,8 +2,10 @@
 
 #include <filesystem>
 #include <memory>
+#include <mutex>
 
 #include "runners/container/channel.h"
+#include "runners/isolation/cgroups.h"
 
 namespace dsec::runners {
 
@@ -26,11 +28,30 @@ class KeeperLaunch {
   void await_execution();
   /// The sandbox is the keeper's now.
   void finish();
+  /// Whether it has said something, or ended: nothing that a keeper does before it is spoken to.
+  bool broken() const noexcept;
 
  private:
   std::unique_ptr<LaunchChildren> children_;  ///< until await_execution()
   Channel channel_{UniqueFd()};
   bool finished_ = false;
+};
+
+/// Launches keepers. A process that has made a sandbox and makes another will make more: from then on it has one keeper
+/// waiting, started while PID 1 of the last was on its way. Thread-safe.
+class KeeperSupply {
+ public:
+  /// The keeper for the sandbox in `directory`, in the group of keepers. Throws Error.
+  std::unique_ptr<KeeperLaunch> take(const CgroupHost& cgroups, int program, const std::filesystem::path& directory);
+  /// For the next one, whose directory will lie beside `directory`.
+  void refill(const CgroupHost& cgroups, int program, const std::filesystem::path& directory) noexcept;
+  /// Ends the one that waits.
+  void clear();
+
+ private:
+  std::mutex mutex_;
+  bool again_ = false;  ///< one was taken before
+  std::unique_ptr<KeeperLaunch> waiting_;
 };
 
 }  // namespace dsec::runners

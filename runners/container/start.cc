@@ -81,25 +81,40 @@ class Starter {
   Starter(const StartParts& parts, RunnerRequest& request)
       : parts_(parts), request_(request), spec_(request.spec), directory_(request.directory) {}
 
-  void run() {
+  /// The pid of its keeper.
+  int run() {
     // In the order in which the keeper needs it: it starts, then makes namespaces, while we go on here.
-    const UniqueFd keepers = parts_.cgroups.keepers_group();
-    // Outside every sandbox, and not where dsec was called, which may end with its caller.
-    KeeperLaunch keeper(parts_.program, directory_, keepers.get());
+    const std::unique_ptr<KeeperLaunch> launched = parts_.keepers.take(parts_.cgroups, parts_.program, directory_);
+    KeeperLaunch& keeper = *launched;
     map_ = spec_.userns == UserNamespace::Auto ? id_map_for(request_.id, host_id_range()) : IdMap{0, 0xffffffff};
-    if (spec_.userns == UserNamespace::Auto) user_namespace_.emplace(map_);
+    const bool own_network = spec_.network != NetworkMode::Host;
+    using Network = NewUserNamespace::Network;
+    if (spec_.userns == UserNamespace::Auto)
+      user_namespace_.emplace(map_, own_network ? Network::With : Network::Without);
     const SandboxCgroups cgroups = attempt("cannot make its control groups", [&] {
       return SandboxCgroups::create(parts_.cgroups, request_.id, spec_.limits);
     });
     send_start(keeper, cgroups);
-    const UniqueFd root = attempt("cannot make its root filesystem", [&] { return make_root(); });
-    attempt("cannot prepare its mounts", [&] { prepare_mounts(); });
-    send_root(keeper, root);
+    {
+      const UniqueFd root = attempt("cannot make its root filesystem", [&] { return make_root(); });
+      attempt("cannot prepare its mounts", [&] { prepare_mounts(); });
+      UniqueFd network;
+      if (own_network) network = user_namespace_ ? user_namespace_->take_network() : make_network_namespace();
+      send_root(keeper, root, network);
+    }
+    // While PID 1 is on its way.
+    mounts_.clear();
+    user_namespace_.reset();
+    parts_.keepers.refill(parts_.cgroups, parts_.program, directory_);
+    keeper.await_execution();
     const std::optional<Frame> answer = keeper.channel().receive();
     if (answer->type == wire::Type::Failed) throw keeper_error(*answer);
-    if (answer->type != wire::Type::Started) throw failure("the sandbox's keeper broke the protocol");
+    wire::Reader reader = answer->reader();
+    const std::uint32_t pid = reader.u32();
+    if (answer->type != wire::Type::Started || !reader.ok()) throw failure("the sandbox's keeper broke the protocol");
     if (spec_.limits.cpu_class == CpuClass::Batch) cgroups.begin_idle();
     keeper.finish();
+    return static_cast<int>(pid);
   }
 
  private:
@@ -293,10 +308,11 @@ class Starter {
     send(keeper, wire::Type::Start, text.text(), descriptors.all());
   }
 
-  void send_root(KeeperLaunch& keeper, const UniqueFd& root) {
+  void send_root(KeeperLaunch& keeper, const UniqueFd& root, const UniqueFd& network) {
     DescriptorList descriptors;
     FrameText text;
-    text.u32(descriptors.add(root.get())).u32(static_cast<std::uint32_t>(mounts_.size()));
+    text.u32(descriptors.add(root.get())).u32(network ? descriptors.add(network.get()) : kNone);
+    text.u32(static_cast<std::uint32_t>(mounts_.size()));
     for (const PreparedMount& mount : mounts_)
       text.u32(descriptors.add(mount.mount.get())).u32(static_cast<std::uint32_t>(mount.kind)).str(mount.target);
     send(keeper, wire::Type::Root, text.text(), descriptors.all());
@@ -354,7 +370,7 @@ class Starter {
 
 }  // namespace
 
-void start_sandbox(const StartParts& parts, RunnerRequest& request) { Starter(parts, request).run(); }
+int start_sandbox(const StartParts& parts, RunnerRequest& request) { return Starter(parts, request).run(); }
 
 int signal_number(const std::string& name) {
   if (name.empty()) return SIGTERM;

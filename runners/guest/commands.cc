@@ -424,8 +424,10 @@ void enter_command(Command& command) {
   command.starting = false;
   command.start_us = monotonic_us();
   command.deadline_us = command.timeout_ms ? command.start_us + command.timeout_ms * 1000 : 0;
-  tell_start(command);
   const bool begun = begin_entry(*entry);
+  // While it is on its way, and before anybody hears of it and relies on that.
+  if (command.main) write_state();
+  tell_start(command);
   close_child_ends(*entry);
   if (!begun) {
     command.entry = nullptr;
@@ -538,10 +540,7 @@ void start_command(Client& client, Buffer frame, Session* shell_of) {
   entry->workdir = workdir.size ? workdir.data : keeper.config.workdir.size ? keeper.config.workdir.data : "/";
   const char* const wanted_user = user.size ? user.data : keeper.config.user.data;
 
-  if (command->main) {
-    record_main(*command);
-    write_state();
-  }
+  if (command->main) record_main(*command);
   if (find_user(keeper.config.root_fd, wanted_user, entry->user, failure)) {
     merge_env(*command, own, entry->user);
     entry->env = command->env.items;

@@ -141,6 +141,7 @@ bool Config::read_update(wire::Reader& reader, const int* fds, unsigned descript
 bool Config::read_root(wire::Reader& reader, const int* fds, unsigned descriptor_count) {
   Descriptors from{fds, descriptor_count};
   root_fd = from.need(reader.u32());
+  network_fd = from.take(reader.u32());
   mount_count = reader.u32();
   if (mount_count > kMaxMounts) return false;
   for (uint32_t i = 0; i < mount_count; ++i) {
@@ -148,7 +149,8 @@ bool Config::read_root(wire::Reader& reader, const int* fds, unsigned descriptor
     mounts[i].kind = static_cast<wire::MountKind>(reader.u32());
     mounts[i].target = reader.str();
   }
-  return reader.ok() && from.valid && reader.left() == 0;
+  return reader.ok() && from.valid && reader.left() == 0 &&
+         (network_fd < 0) == ((flags & wire::kStartHostNetwork) != 0);
 }
 
 }  // namespace dsec::guest

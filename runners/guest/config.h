@@ -65,7 +65,7 @@ struct Config {
   Text oom_score;
   Strings remover, remover_env;  ///< the program, with its arguments, that removes the sandbox; none: the caller does
 
-  int root_fd;
+  int root_fd, network_fd;  ///< network_fd: -1 for the host's
   uint32_t mount_count;
   PreparedMount mounts[kMaxMounts];
 

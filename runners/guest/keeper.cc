@@ -169,6 +169,7 @@ bool start_sandbox(Failure& failure) {
   for (uint32_t i = 0; i < config.mount_count; ++i) close_fd(config.mounts[i].fd);
   close_fd(config.program_fd);
   if (config.user_namespace_fd >= 0) close_fd(config.user_namespace_fd);
+  if (config.network_fd >= 0) close_fd(config.network_fd);
   return true;
 }
 
@@ -319,6 +320,8 @@ void finish() {
   while (sys(__NR_wait4, -1, &status, 1, nullptr) > 0) {
   }
   keeper.ended_wall_us = wall_time_us();
+  // Its filesystems end here, and not while whoever waits for our end removes what they lie on.
+  close_fd(keeper.config.root_fd);
   remove_cgroups();
   write_state();
   sys(__NR_unlinkat, keeper.directory, wire::kSocketName, 0);
@@ -328,7 +331,7 @@ void finish() {
 
 }  // namespace
 
-int run_keeper() {
+int run_keeper(char* shown) {
   Buffer frame = {};
   int fds[kMaxDescriptors];
   unsigned count = 0;
@@ -342,6 +345,9 @@ int run_keeper() {
   keeper.state = "running";
   bool ok = keeper.config.read_start(reader, fds, count);
   if (!ok) failure.set("read the request of dsec", "", -EPROTO);
+  // One that was started ahead did not know it.
+  const Text& directory = keeper.config.directory;
+  if (ok && strlen(shown) == directory.size) memcpy(shown, directory.data, directory.size);
   ok = ok && take_charge(failure) && open_trajectory(failure) && start_sandbox(failure);
   Client* const creator = keeper.epoll > 0 ? add_client(kStartFd) : nullptr;
   if (!ok) {
@@ -361,8 +367,8 @@ int run_keeper() {
   keeper.began_us = keeper.idle_since_us = now;
   if (keeper.config.lifetime_ms) keeper.end_us = now + keeper.config.lifetime_ms * 1000;
   write_state();
-  const uint32_t pid = static_cast<uint32_t>(keeper.init_pid);
-  send(*creator, wire::Type::Started, &pid, sizeof pid);
+  const uint32_t pids[] = {static_cast<uint32_t>(keeper.self_pid), static_cast<uint32_t>(keeper.init_pid)};
+  send(*creator, wire::Type::Started, pids, sizeof pids);
   run_loop();
   finish();
   return 0;

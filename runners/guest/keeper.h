@@ -7,7 +7,8 @@
 namespace dsec::guest {
 
 /// Runs the keeper of one sandbox to its end; the Start frame comes over descriptor 3.
-int run_keeper();
+/// `shown`: the last word of its arguments, which ps(1) shows.
+int run_keeper(char* shown);
 
 /// Whose descriptor epoll reports.
 enum class SourceKind : uint32_t { Listener, Signals, Client, Output, Error, Input, Control, Freezer };

@@ -22,7 +22,7 @@ extern "C" [[noreturn]] void dsec_start(long* stack) {
   if (count == 2 && same(arguments[1], "init") && dsec::guest::sys(__NR_getpid) == 1) {
     dsec::guest::exit_now(dsec::guest::run_init());
   }
-  if (count == 3 && same(arguments[1], "keeper")) dsec::guest::exit_now(dsec::guest::run_keeper());
+  if (count == 3 && same(arguments[1], "keeper")) dsec::guest::exit_now(dsec::guest::run_keeper(arguments[2]));
   say("dsec-init is started by dsec: see dsec-keeper(7)\n");
   dsec::guest::exit_now(2);
 }

@@ -6,8 +6,6 @@
 #include <linux/poll.h>
 #include <linux/prctl.h>
 #include <linux/seccomp.h>
-#include <linux/sockios.h>
-#include <linux/stat.h>
 
 #include "runners/guest/sys.h"
 
@@ -145,31 +143,18 @@ int join_limits(const Config& config) {
   return 0;
 }
 
-int bring_loopback_up() {
-  const long socket = sys(__NR_socket, 2 /* AF_INET */, 2 /* SOCK_DGRAM */ | O_CLOEXEC, 0);
-  if (socket < 0) return fail("open a socket", "lo", socket);
-  // struct ifreq, whose header drags in those of a C library.
-  struct {
-    char name[16];
-    short flags;
-    char rest[22];
-  } request = {"lo", 1 | 64 /* IFF_UP | IFF_RUNNING */, {}};
-  const long up = sys(__NR_ioctl, socket, SIOCSIFFLAGS, &request);
-  close_fd(static_cast<int>(socket));
-  return up < 0 ? fail("bring up", "lo", up) : 0;
-}
-
-// The source of what hides a path is our own /dev/null, or the empty directory of the namespace we came from.
+// The source of what hides a path is our own /dev/null, or the empty directory of the namespace we came from. Which of
+// them fits is known beforehand: to give up a copy that does not, the kernel waits until nobody can look at it any
+// more.
 int hide_paths(const Config& config) {
+  constexpr unsigned long kBind = 4096;
   for (uint32_t i = 0; i < config.masked.count; ++i) {
     const char* const path = config.masked.items[i] + 1;
-    // Not by trying: to give up a copy that does not fit, the kernel waits until nobody can look at it any more.
-    struct statx facts = {};
-    long hidden = sys(__NR_statx, -100, path, 0, STATX_TYPE, &facts);
-    if (hidden == -ENOENT) continue;
-    const char* const cover = (facts.stx_mode & S_IFMT) == S_IFDIR ? "/empty" : "dev/null";
-    if (hidden >= 0) hidden = sys(__NR_mount, cover, path, nullptr, 4096 /* MS_BIND */, nullptr);
-    if (hidden < 0) return fail("mask", config.masked.items[i], hidden);
+    const bool directory = path[strlen(path) - 1] == '/';
+    long hidden = sys(__NR_mount, directory ? "/empty" : "dev/null", path, nullptr, kBind, nullptr);
+    // On this kernel it is something else.
+    if (hidden == -ENOTDIR && !directory) hidden = sys(__NR_mount, "/empty", path, nullptr, kBind, nullptr);
+    if (hidden < 0 && hidden != -ENOENT) return fail("mask", config.masked.items[i], hidden);
   }
   for (uint32_t i = 0; i < config.read_only.count; ++i) {
     const char* const path = config.read_only.items[i] + 1;
@@ -263,7 +248,6 @@ int run_init(void*) {
   // What needs no root, while dsec prepares it.
   long done = sys(__NR_sethostname, config.hostname.data, config.hostname.size);
   if (done < 0) return fail("set the hostname", config.hostname.data, done);
-  if (!(config.flags & wire::kStartHostNetwork) && bring_loopback_up()) return 1;
   for (NewMount& wanted : new_mounts)
     if (make_mount(wanted)) return 1;
   sys(__NR_setsid);
@@ -274,6 +258,10 @@ int run_init(void*) {
   if (!drop_bounding(kKept, setup.failure)) return 1;
 
   if (!await_root()) return 1;
+  if (config.network_fd >= 0) {
+    done = sys(__NR_setns, config.network_fd, CLONE_NEWNET);
+    if (done < 0) return fail("join the network namespace", "", done);
+  }
   done = sys(__NR_unshare, CLONE_FILES);
   if (done < 0) return fail("separate the descriptors of", "PID 1", done);
   if (build_root(config)) return 1;
@@ -305,9 +293,9 @@ int enter_user_namespace(void*) {
     if (changed < 0) return fail("become root of the user namespace", "", changed);
   }
   clone_args args = {};
+  // The network namespace comes with the root: it takes as long as all of these, and is made beside us.
   args.flags = CLONE_VM | CLONE_VFORK | CLONE_PARENT | CLONE_FILES | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC |
                CLONE_NEWUTS | CLONE_NEWCGROUP;
-  if (!(config.flags & wire::kStartHostNetwork)) args.flags |= CLONE_NEWNET;
   const long pid = clone_on_stack(args, setup.inner_stack, sizeof setup.inner_stack, run_init, nullptr);
   if (pid < 0) return fail("clone PID 1 into its namespaces", "", pid);
   setup.init_pid = static_cast<int>(pid);

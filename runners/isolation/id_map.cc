@@ -1,11 +1,14 @@
 #include "runners/isolation/id_map.h"
 
+#include <asm/unistd.h>
 #include <fcntl.h>
-#include <linux/sched.h>
+#include <linux/futex.h>
+#include <net/if.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +20,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/mount.h"
+#include "runners/protocol/raw_syscall.h"
 
 namespace dsec::runners {
 namespace {
@@ -45,13 +49,59 @@ std::optional<IdRange> range_of(std::string_view text, std::string_view user) {
 
 std::string text_of(const char* path) { return std::filesystem::exists(path) ? read_file(path) : std::string(); }
 
-/// The child of make_user_namespace: shares memory with a process that may have threads, so it touches nothing but its
-/// stack, and waits until it is killed.
-int wait_to_be_killed(void* parent) {
+/// What parent and child tell each other, in the memory that they share.
+struct Orders {
+  /// Done can be waited for as a futex.
+  enum State : std::uint32_t { kMapping, kMapped, kDone };
+  pid_t parent = ::getpid();
+  std::uint32_t state = kMapping;
+  const char* failed = nullptr;  ///< the step that did
+  int error = 0;
+
+  void enter(State next) {
+    __atomic_store_n(&state, next, __ATOMIC_RELEASE);
+    sys(__NR_futex, &state, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+  }
+  /// Returns after some time at the latest: false.
+  bool await(State wanted) {
+    const timespec some_time = {0, 100'000'000};
+    const std::uint32_t now = __atomic_load_n(&state, __ATOMIC_ACQUIRE);
+    if (now < wanted) sys(__NR_futex, &state, FUTEX_WAIT_PRIVATE, now, &some_time, nullptr, 0);
+    return __atomic_load_n(&state, __ATOMIC_ACQUIRE) >= wanted;
+  }
+  void fail(const char* step, long result) {
+    failed = step;
+    error = static_cast<int>(-result);
+  }
+};
+
+void make_network(Orders& orders) {
+  const long made = sys(__NR_unshare, CLONE_NEWNET);
+  if (made < 0) return orders.fail("make a network namespace", made);
+  const long socket = sys(__NR_socket, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (socket < 0) return orders.fail("open a socket", socket);
+  ifreq request = {};
+  request.ifr_name[0] = 'l';
+  request.ifr_name[1] = 'o';
+  request.ifr_flags = IFF_UP | IFF_RUNNING;
+  const long up = sys(__NR_ioctl, socket, SIOCSIFFLAGS, &request);
+  sys(__NR_close, socket);
+  if (up < 0) orders.fail("bring up the loopback device", up);
+}
+
+/// The child of NewUserNamespace: shares memory with a process that may have threads, so it touches nothing but its
+/// stack and its orders, not even errno, and waits until it is killed.
+int obey(void* argument) {
+  Orders& orders = *static_cast<Orders*>(argument);
   // Else a caller that is killed now would leave us here for ever.
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != *static_cast<const pid_t*>(parent)) return 1;
-  for (;;) ::pause();
+  sys(__NR_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+  if (sys(__NR_getppid) != orders.parent) return 1;
+  // What is made before the map is written belongs to nobody.
+  while (!orders.await(Orders::kMapped)) {
+  }
+  make_network(orders);
+  orders.enter(Orders::kDone);
+  for (;;) sys(__NR_ppoll, nullptr, 0, nullptr, nullptr, 0);
 }
 
 void write_map(pid_t pid, const char* file, const std::string& line) {
@@ -82,12 +132,18 @@ IdMap id_map_for(std::string_view sandbox_id, const IdRange& range) {
 
 class NewUserNamespace::Child {
  public:
-  Child() {
+  /// `flags`: of clone(2).
+  explicit Child(int flags) {
     // No exit signal: a caller that waits for its own children never meets this one.
-    pid_ = ::clone(wait_to_be_killed, stack_ + sizeof stack_, CLONE_VM | CLONE_NEWUSER, &parent_);
-    if (pid_ >= 0) return;
+    // No signal is for it, and a handler of ours must not run twice.
+    sigset_t all, before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    pid_ = ::clone(obey, stack_ + sizeof stack_, CLONE_VM | flags, &orders);
     const int number = errno;
-    Error error = system_error("make a user namespace", number);
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (pid_ >= 0) return;
+    Error error = system_error(flags & CLONE_NEWUSER ? "make a user namespace" : "clone", number);
     if (number == ENOSPC || number == EUSERS) {
       error.hint("raise the limit: sysctl user.max_user_namespaces=100000");
     } else if (number == EPERM) {
@@ -99,26 +155,56 @@ class NewUserNamespace::Child {
   }
   Child(const Child&) = delete;
   ~Child() {
-    end();
+    ::kill(pid_, SIGKILL);
     while (::waitpid(pid_, nullptr, __WALL) < 0 && errno == EINTR) {
     }
   }
 
   pid_t pid() const noexcept { return pid_; }
-  void end() const noexcept { ::kill(pid_, SIGKILL); }
+  UniqueFd wait_for_network() {
+    while (!orders.await(Orders::kDone))
+      if (!lives()) throw failure("the process that makes the network namespace was killed");
+    if (orders.failed) throw system_error(orders.failed, orders.error);
+    return namespace_file("net");
+  }
+  UniqueFd namespace_file(const char* name) const {
+    return open_file("/proc/" + std::to_string(pid_) + "/ns/" + name, O_RDONLY);
+  }
+  Orders orders;
 
  private:
-  pid_t parent_ = ::getpid(), pid_ = -1;
+  bool lives() const {
+    siginfo_t ended = {};
+    return ::waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOHANG | WNOWAIT | __WALL) == 0 &&
+           ended.si_pid == 0;
+  }
+
+  pid_t pid_ = -1;
   alignas(16) char stack_[16384];
 };
 
-NewUserNamespace::NewUserNamespace(const IdMap& map) : child_(std::make_unique<Child>()) {
+NewUserNamespace::NewUserNamespace(const IdMap& map, Network network) : child_(std::make_unique<Child>(CLONE_NEWUSER)) {
   attempt("map ids of a new user namespace", [&] {
     write_map(child_->pid(), "uid_map", map.line());
     write_map(child_->pid(), "gid_map", map.line());
-    fd_ = open_file("/proc/" + std::to_string(child_->pid()) + "/ns/user", O_RDONLY);
+    fd_ = child_->namespace_file("user");
   });
-  child_->end();
+  if (network == Network::With) {
+    child_->orders.enter(Orders::kMapped);
+  } else {
+    ::kill(child_->pid(), SIGKILL);
+  }
+}
+
+UniqueFd NewUserNamespace::take_network() {
+  const std::unique_ptr<Child> child = std::move(child_);
+  return child->wait_for_network();
+}
+
+UniqueFd make_network_namespace() {
+  const auto child = std::make_unique<NewUserNamespace::Child>(0);
+  child->orders.enter(Orders::kMapped);
+  return child->wait_for_network();
 }
 
 NewUserNamespace::NewUserNamespace(NewUserNamespace&&) noexcept = default;

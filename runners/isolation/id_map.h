@@ -53,23 +53,32 @@ IdMap id_map_for(std::string_view sandbox_id, const IdRange& range);
 /// it is cheap in a large process.
 class NewUserNamespace {
  public:
+  /// With: the child also makes a network namespace that belongs to it, with its loopback up, while the caller goes on.
+  /// That takes longer than anything else that a sandbox is made of.
+  enum class Network { Without, With };
   /// Throws Error with a hint when user namespaces are off or used up.
-  explicit NewUserNamespace(const IdMap& map);
+  explicit NewUserNamespace(const IdMap& map, Network network = Network::Without);
   NewUserNamespace(NewUserNamespace&&) noexcept;
-  /// Waits for the end of the child, which is on its way since the constructor.
+  /// Waits for the end of the child.
   ~NewUserNamespace();
 
   /// For idmap_mount() and setns().
   int fd() const noexcept { return fd_.get(); }
   UniqueFd release() noexcept { return std::move(fd_); }
+  /// Waits until the network namespace is there and ends the child; once, and only after Network::With. Throws Error.
+  UniqueFd take_network();
+
+  class Child;
 
  private:
-  class Child;
   std::unique_ptr<Child> child_;
   UniqueFd fd_;
 };
 
 inline UniqueFd make_user_namespace(const IdMap& map) { return NewUserNamespace(map).release(); }
+
+/// A network namespace with its loopback up, which belongs to the caller's user namespace.
+UniqueFd make_network_namespace();
 
 /// Turns a detached mount (open_tree with OPEN_TREE_CLONE, or fsmount) that nobody has seen yet into one that shows its
 /// files with ids of the map: what is 0 on disk belongs to map.first through it. On disk ids stay those seen inside, so

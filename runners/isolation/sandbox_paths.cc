@@ -11,7 +11,7 @@ std::vector<std::string> masked_paths() {
   for (const auto& cpu : std::filesystem::directory_iterator("/sys/devices/system/cpu", ignored)) {
     const std::filesystem::path throttle = cpu.path() / "thermal_throttle";
     if (cpu.path().filename().string().rfind("cpu", 0) == 0 && std::filesystem::exists(throttle, ignored))
-      paths.push_back(throttle.string());
+      paths.push_back(throttle.string() + '/');
   }
   return paths;
 }

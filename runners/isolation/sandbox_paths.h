@@ -5,21 +5,22 @@
 
 namespace dsec::runners {
 
-/// Hidden inside: a file is covered by /dev/null, a directory by an empty read-only tmpfs; what a kernel does not have
-/// is passed over. The list of docker and podman, then what tells of the host or gives a place to attack it from.
+/// Hidden inside: a file is covered by /dev/null, a directory (which ends with '/' here) by an empty read-only tmpfs;
+/// what a kernel does not have is passed over. The list of docker and podman, then what tells of the host or gives a
+/// place to attack it from.
 inline constexpr const char* kMaskedPaths[] = {
-    "/proc/acpi",
-    "/proc/asound",
+    "/proc/acpi/",
+    "/proc/asound/",
     "/proc/interrupts",
     "/proc/kcore",
     "/proc/keys",
     "/proc/latency_stats",
     "/proc/sched_debug",
-    "/proc/scsi",
+    "/proc/scsi/",
     "/proc/timer_list",
     "/proc/timer_stats",
-    "/sys/devices/virtual/powercap",
-    "/sys/firmware",
+    "/sys/devices/virtual/powercap/",
+    "/sys/firmware/",
     // Physical memory, by page.
     "/proc/kpagecount",
     "/proc/kpageflags",
@@ -33,11 +34,11 @@ inline constexpr const char* kMaskedPaths[] = {
     "/proc/config.gz",
     // The kernel's log.
     "/proc/kmsg",
-    "/sys/kernel/debug",
-    "/sys/kernel/tracing",
-    "/sys/kernel/security",
-    "/sys/fs/pstore",
-    "/sys/fs/selinux",
+    "/sys/kernel/debug/",
+    "/sys/kernel/tracing/",
+    "/sys/kernel/security/",
+    "/sys/fs/pstore/",
+    "/sys/fs/selinux/",
 };
 
 /// kMaskedPaths, and of each CPU that has it thermal_throttle: heat tells what the neighbours do.

@@ -11,7 +11,7 @@
 namespace dsec::runners::wire {
 
 /// Raised when a frame changes its meaning; a keeper answers Hello with its own, and a newer dsec speaks the older one.
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 
 /// Frames longer than this are refused: argv and environment of one command may reach the kernel's usual 2 MiB, and
 /// they stand in its recorded request as well.
@@ -44,8 +44,8 @@ enum class Type : uint16_t {
                       ///< u64 output_limit, str text, str op_id, u32 origin, str request; answered as Exec is
   SessionList = 66,   ///< answered by Session for each, then Done
   SessionClose = 67,  ///< str session; answered by Done when its processes are gone
-  Root = 14,    ///< u32 root, u32 count, for each mount u32 descriptor, u32 MountKind, str target; only after Start,
-                ///< and before its answer
+  Root = 14,    ///< u32 root, u32 network namespace (none: the host's), u32 count, for each mount u32 descriptor,
+                ///< u32 MountKind, str target; only after Start, and before its answer
   Pause = 20,   ///< answered by Done when everything is frozen and its memory was given back, or by Failed
   Resume = 21,  ///< answered by Done; every other request resumes, too, but for those that
                 ///< only look (List, SessionList, Wait), record (Begin, End) or freeze
@@ -54,7 +54,7 @@ enum class Type : uint16_t {
            ///< for each group of a limit u32 parent, u32 tasks (descriptors), str name; answered by Done
   Hold = 22,  ///< answered by Done when everything is frozen; it stays so until this connection ends
   // keeper to dsec
-  Started = 32,      ///< u32 pid of PID 1 as the keeper sees it
+  Started = 32,      ///< u32 pid of the keeper, u32 pid of PID 1, as the keeper sees them
   Failed = 33,       ///< u32 errno (0: none), str what was attempted
   ExecStarted = 34,  ///< str exec_id
   Stdout = 35,       ///< u64 time_us since the epoch, bytes

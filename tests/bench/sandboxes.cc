@@ -8,45 +8,25 @@
 //   bench_sandboxes unrecorded LAYER ROUNDS   the same in a sandbox without a trajectory
 //   bench_sandboxes named LAYER ROUNDS    the same under an op-id each: both of its records are on the disk
 //   bench_sandboxes fleet LAYER COUNT     one of these in each of COUNT sandboxes, one after the other, and then all at
-//   a
-//                                         time: us each, both ways
+//                                         a time: us each, both ways
 //   bench_sandboxes fork LAYER ROUNDS     what this process would pay itself: fork, /bin/true, its streams captured
 //   bench_sandboxes idle LAYER COUNT      COUNT sandboxes that do nothing: KiB each, and per second (first and last
 //   tenth)
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <set>
-#include <string>
-#include <vector>
 
-#include "cli/wiring.h"
 #include "core/base/child_process.h"
-#include "core/base/error.h"
 #include "core/base/files.h"
-#include "core/engine/engine.h"
-#include "core/engine/layer_store.h"
-#include "core/engine/runner.h"
+#include "tests/bench/bench_engine.h"
 
 namespace {
 
 using namespace dsec;
-using Clock = std::chrono::steady_clock;
-
-double us_between(Clock::time_point start, Clock::time_point end) {
-  return std::chrono::duration<double, std::micro>(end - start).count();
-}
-double us_since(Clock::time_point start) { return us_between(start, Clock::now()); }
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
+using namespace dsec::bench;
 
 std::uint64_t available_kib() {
   std::ifstream meminfo("/proc/meminfo");
@@ -57,43 +37,34 @@ std::uint64_t available_kib() {
   throw failure("/proc/meminfo has no MemAvailable");
 }
 
-class Bench {
+class Bench : BenchEngine {
  public:
-  explicit Bench(const std::string& layer) : engine_(wiring_.engine()) {
-    spec_.layers = {wiring_.layer_store().get(LayerRef::parse(layer)).digest};
-    spec_.limits.memory = 256u << 20;
-    spec_.limits.pids = 128;
-    // A real-time process, which measures through the noise of a busy machine, cannot be limited.
-    if (!std::getenv("DSEC_BENCH_WITHOUT_CPU_LIMIT")) spec_.limits.cpus = 2;
-  }
-  ~Bench() {
-    for (const auto& [name, runner] : wiring_.runners()) runner.get().release_shared();
-  }
+  using BenchEngine::BenchEngine;
 
   void create_with_policy(int rounds) {
-    spec_.network = NetworkMode::Policy;
-    spec_.network_plan.base.allow = {NetworkRule::parse("example.com"), NetworkRule::parse("*.example.org")};
+    spec.network = NetworkMode::Policy;
+    spec.network_plan.base.allow = {NetworkRule::parse("example.com"), NetworkRule::parse("*.example.org")};
     create(rounds);
   }
 
   void create(int rounds) {
     round();  // what is made once for all
-    const auto begin = Clock::now();
+    const auto begun = Clock::now();
     for (int i = 0; i < rounds; ++i) round();
-    std::printf("%.1f\n", us_since(begin) / rounds);
+    std::printf("%.1f\n", us_since(begun) / rounds);
   }
 
   void stages(int rounds) {
     round();
     std::vector<double> create, command, remove;
     for (int i = 0; i < rounds; ++i) {
-      const auto begin = Clock::now();
+      const auto begun = Clock::now();
       const std::string id = start();
       const auto created = Clock::now();
       run_true(id, true);
       const auto ended = Clock::now();
-      engine_.remove(id, true);
-      create.push_back(us_between(begin, created));
+      engine.remove(id, true);
+      create.push_back(us_between(begun, created));
       command.push_back(us_between(created, ended));
       remove.push_back(us_since(ended));
     }
@@ -102,37 +73,37 @@ class Bench {
 
   enum class Record { Nothing, Unnamed, Named };
   void exec(int rounds, Record record) {
-    spec_.record = record != Record::Nothing;
+    spec.record = record != Record::Nothing;
     const std::string id = start();
     run_true(id, false);
-    const auto begin = Clock::now();
+    const auto begun = Clock::now();
     for (int i = 0; i < rounds; ++i) run_true(id, false, record == Record::Named ? "op-" + std::to_string(i) : "");
-    std::printf("%.1f\n", us_since(begin) / rounds);
-    engine_.remove(id, true);
+    std::printf("%.1f\n", us_since(begun) / rounds);
+    engine.remove(id, true);
   }
 
   void fleet(int count) {
     std::vector<std::string> ids;
     for (int i = 0; i < count; ++i) ids.push_back(start());
     for (const std::string& id : ids) run_true(id, false, "first");
-    auto begin = Clock::now();
+    auto begun = Clock::now();
     for (const std::string& id : ids) run_true(id, false, "alone");
-    const double alone = us_since(begin) / count;
-    begin = Clock::now();
+    const double alone = us_since(begun) / count;
+    begun = Clock::now();
     std::vector<std::unique_ptr<engine::ExecStream>> streams;
-    for (const std::string& id : ids) streams.push_back(begin_true(id, false, "together"));
-    for (const auto& stream : streams) end_true(*stream);
-    std::printf("%.1f %.1f\n", alone, us_since(begin) / count);
+    for (const std::string& id : ids) streams.push_back(begin(id, {"/bin/true"}, false, "together"));
+    for (const auto& stream : streams) end(*stream);
+    std::printf("%.1f %.1f\n", alone, us_since(begun) / count);
     streams.clear();
-    for (const std::string& id : ids) engine_.remove(id, true);
+    for (const std::string& id : ids) engine.remove(id, true);
   }
 
   void fork(int rounds) {
     const std::string id = start();
-    const auto begin = Clock::now();
+    const auto begun = Clock::now();
     for (int i = 0; i < rounds; ++i) fork_true();
-    std::printf("%.1f\n", us_since(begin) / rounds);
-    engine_.remove(id, true);
+    std::printf("%.1f\n", us_since(begun) / rounds);
+    engine.remove(id, true);
   }
 
   void idle(int count) {
@@ -141,9 +112,9 @@ class Bench {
     std::vector<double> times;
     const std::uint64_t before = available_kib();
     for (int i = 0; i < count; ++i) {
-      const auto begin = Clock::now();
+      const auto begun = Clock::now();
       ids.push_back(start());
-      times.push_back(us_since(begin));
+      times.push_back(us_since(begun));
     }
     const std::uint64_t after = available_kib();
     const auto rate = [&](std::size_t from, std::size_t to) {
@@ -155,37 +126,14 @@ class Bench {
     std::printf("%.0f %.0f %.0f\n",
                 (static_cast<double>(before) - static_cast<double>(after)) / static_cast<double>(count), rate(0, tenth),
                 rate(times.size() - tenth, times.size()));
-    for (const std::string& id : ids) engine_.remove(id, true);
+    for (const std::string& id : ids) engine.remove(id, true);
   }
 
  private:
-  std::string start() { return engine_.create(spec_).id; }
-
   void round() {
     const std::string id = start();
     run_true(id, true);
-    engine_.remove(id, true);
-  }
-
-  std::unique_ptr<engine::ExecStream> begin_true(const std::string& id, bool main, const std::string& op_id) {
-    ExecSpec spec;
-    spec.argv = {"/bin/true"};
-    spec.main = main;
-    spec.operation.op_id = op_id;
-    return engine_.exec(id, spec);
-  }
-
-  void run_true(const std::string& id, bool main, const std::string& op_id = "") {
-    end_true(*begin_true(id, main, op_id));
-  }
-
-  static void end_true(engine::ExecStream& stream) {
-    while (const auto event = stream.next()) {
-      if (event->kind != engine::ExecEvent::Kind::Exited) continue;
-      if (event->result.cause != ExecResult::Cause::Exited || event->result.exit_code != 0)
-        throw failure("/bin/true failed: " + event->result.detail);
-      return;
-    }
+    engine.remove(id, true);
   }
 
   static void fork_true() {
@@ -207,10 +155,6 @@ class Bench {
     int status = 0;
     if (::waitpid(child, &status, 0) != child || status != 0) throw failure("/bin/true failed");
   }
-
-  cli::Wiring wiring_;
-  engine::Engine& engine_;
-  SandboxSpec spec_;
 };
 
 }  // namespace

@@ -10,7 +10,6 @@
 Needs root."""
 
 import os
-import re
 import shutil
 import statistics
 import subprocess
@@ -19,44 +18,9 @@ import tempfile
 import time
 from pathlib import Path
 
-BIN = Path(os.environ.get("DSEC_BIN_DIR", "build-release/bin")).resolve()
-PAIRS = int(os.environ.get("DSEC_BENCH_PAIRS", "7"))
-LONG = "DSEC_TEST_LONG" in os.environ
+from support.measuring import BIN, LONG, PAIRS, compare, home_with_layer, number, numbers
+
 IDLE = [1000, 5000] if LONG else [int(os.environ.get("DSEC_BENCH_IDLE", "1000"))]
-
-
-def make_tree(tree: Path) -> None:
-    """What /bin/true needs, and no more."""
-    libraries = re.findall(r"/\S+", subprocess.run(["ldd", "/bin/true"], capture_output=True, text=True, check=True).stdout)
-    for name in ["/bin/true", *libraries]:
-        target = tree / name.lstrip("/")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(name, target)
-    for name in ["proc", "etc"]:
-        (tree / name).mkdir()
-    # As on the host: else the dynamic linker searches in the sandbox only.
-    subprocess.run(["ldconfig", "-r", str(tree)], check=True)
-
-
-def numbers(*command) -> list[float]:
-    out = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=True).stdout
-    return [float(word) for word in out.split()]
-
-
-def number(*command) -> float:
-    return numbers(*command)[0]
-
-
-def compare(what: str, goal: float, floor, ours) -> bool:
-    pairs = []
-    for _ in range(PAIRS):
-        pairs.append((floor(), ours()))
-        print(f"  {what}: floor {pairs[-1][0]:.0f} us, dsec {pairs[-1][1]:.0f} us", flush=True)
-    ratio = statistics.median(ours / floor for floor, ours in pairs)
-    met = ratio <= goal
-    print(f"{what}: {ratio:.2f} x the floor of {statistics.median(floor for floor, _ in pairs):.0f} us"
-          f" (goal {goal}{'' if met else ', missed'})", flush=True)
-    return met
 
 
 def command_time(command: list, rounds: int) -> float:
@@ -118,16 +82,8 @@ def density(home: Path, count: int) -> bool:
 
 
 def main() -> int:
-    if os.geteuid() != 0:
-        sys.exit("measuring sandboxes needs root")
-    with tempfile.TemporaryDirectory(prefix="dsec-bench-") as name:
-        work = Path(name)
-        tree, home = work / "tree", work / "home"
-        make_tree(tree)
-        os.chdir(work)
-        os.environ.update(DSEC_HOME=str(home), DSEC_CONFIG=str(work / "config.yaml"))
-        dsec, ours, floor = BIN / "dsec", BIN / "bench_sandboxes", BIN / "bench_floor_sandbox"
-        subprocess.run([dsec, "import", "base/true", f"dir:{tree}"], check=True, capture_output=True)
+    dsec, ours, floor = BIN / "dsec", BIN / "bench_sandboxes", BIN / "bench_floor_sandbox"
+    with home_with_layer() as (home, tree):
         floor_create = lambda: number(floor, "create", tree, 50)
         met = [
             compare("create, true, gone", 1.5, floor_create, lambda: number(ours, "create", "base/true", 50)),
@@ -148,7 +104,6 @@ def main() -> int:
         others(tree, floor_create)
         for count in IDLE:
             met.append(density(home, count))
-        subprocess.run([dsec, "gc"], check=True, capture_output=True)
     return 0 if all(met) else 1
 
 

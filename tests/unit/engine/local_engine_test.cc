@@ -21,9 +21,10 @@ class FakeRunner final : public Runner {
   void check(SandboxSpec& spec) override {
     if (spec.limits.cpus) throw usage_error("cpus cannot be limited");
   }
-  void start(RunnerRequest request) override {
+  RunnerStatus start(RunnerRequest request) override {
     if (fail_start) throw failure("the kernel said no");
     write_file_atomic(request.directory / "fake-state", "running");
+    return status(request.directory);
   }
   RunnerStatus status(const fs::path& directory) override {
     RunnerStatus status;

@@ -204,7 +204,7 @@ TEST_CASE_METHOD(Fixture, "an operation is found by its name alone", "[engine][t
 class EndedRunner final : public Runner {
  public:
   void check(SandboxSpec&) override {}
-  void start(RunnerRequest) override {}
+  RunnerStatus start(RunnerRequest) override { return {}; }
   RunnerStatus status(const fs::path&) override { return {}; }
   std::unique_ptr<ExecStream> exec(const fs::path&, const ExecSpec&) override { return nullptr; }
   std::unique_ptr<OpenOperation> begin(const fs::path&, const OperationRequest&) override { return nullptr; }
