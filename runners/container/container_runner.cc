@@ -215,10 +215,9 @@ class ContainerRunner final : public engine::Runner {
 
   void reclaim(const fs::path& directory) override {
     release(directory);
-    for (const char* name :
-         {"upper", "work", "disk.img", "project", "files.lock", "spool", "state.json", ".tmp-state", "commands.jsonl",
-          "control.sock", "hostname", "hosts", "resolv.conf", "machine-id", "dev", kNetworkFile, engine::kNetworkLog,
-          kCaFile})
+    for (const char* name : {"upper", "work", "disk.img", "project", "files.lock", "spool", "state.json", ".tmp-state",
+                             "commands.jsonl", "control.sock", "hostname", "hosts", "resolv.conf", "machine-id", "dev",
+                             kNetworkFile, engine::kNetworkLog, kCaFile})
       remove_tree(directory / name);
   }
 

@@ -44,11 +44,11 @@ enum class Type : uint16_t {
                       ///< u64 output_limit, str text, str op_id, u32 origin, str request; answered as Exec is
   SessionList = 66,   ///< answered by Session for each, then Done
   SessionClose = 67,  ///< str session; answered by Done when its processes are gone
-  Root = 14,    ///< u32 root, u32 network namespace (none: the host's), u32 count, for each mount u32 descriptor,
-                ///< u32 MountKind, str target; only after Start, and before its answer
-  Pause = 20,   ///< answered by Done when everything is frozen and its memory was given back, or by Failed
-  Resume = 21,  ///< answered by Done; every other request resumes, too, but for those that
-                ///< only look (List, SessionList, Wait), record (Begin, End) or freeze
+  Root = 14,          ///< u32 root, u32 network namespace (none: the host's), u32 count, for each mount u32 descriptor,
+                      ///< u32 MountKind, str target; only after Start, and before its answer
+  Pause = 20,         ///< answered by Done when everything is frozen and its memory was given back, or by Failed
+  Resume = 21,        ///< answered by Done; every other request resumes, too, but for those that
+                      ///< only look (List, SessionList, Wait), record (Begin, End) or freeze
   Update =
       23,  ///< u64 lifetime_ms, u64 idle_ms, u64 idle_pause_ms, u64 output_limit (0: none), u32 UpdateFlags, u32 count,
            ///< for each group of a limit u32 parent, u32 tasks (descriptors), str name; answered by Done
