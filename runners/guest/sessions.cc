@@ -43,7 +43,7 @@ struct Session {
   uint64_t opened_us;     ///< since the epoch
   uint64_t ask_again_us;  ///< monotonic; 0: it was not interrupted
   uint64_t patience_us;
-  int signalled[kRemembered];  ///< members when it was interrupted
+  int signalled[kRemembered];  ///< members when it was interrupted; negative: that had not begun their program yet
   unsigned signalled_count;
   uint32_t asked;  ///< how often the shell was asked for the end of the running command
   int status;      ///< of the running command, as first told; -1: not yet
@@ -254,33 +254,45 @@ bool contains(const int* pids, unsigned count, int pid) {
   return false;
 }
 
-// 0 when it is gone.
-int parent_of(int pid) {
+struct ProcessState {
+  int parent;      ///< 0: it is gone
+  bool unstarted;  ///< forked, and still the program that its parent is
+};
+
+ProcessState state_of(int pid) {
+  constexpr uint64_t kForkedNoExec = 0x40;  // PF_FORKNOEXEC
   char path[32] = "/proc/", text[256];
   write_number(path + 6, static_cast<uint32_t>(pid));
   memcpy(path + strlen(path), "/stat", 6);
   const long fd = open_at(-100, path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return 0;
+  if (fd < 0) return {};
   const long got = read_fd(static_cast<int>(fd), text, sizeof text);
   close_fd(static_cast<int>(fd));
-  // "PID (NAME) STATE PARENT …", of which the name may hold anything.
+  // "PID (NAME) STATE PARENT GROUP SESSION TERMINAL FOREGROUND FLAGS …", of which the name may hold anything.
   long at = got - 1;
   while (at > 0 && text[at] != ')') --at;
-  int parent = 0;
-  for (at += 4; at < got && text[at] >= '0' && text[at] <= '9'; ++at) parent = parent * 10 + (text[at] - '0');
-  return parent;
+  uint64_t fields[6] = {};
+  at += 4;
+  for (uint64_t& field : fields) {
+    for (; at < got && text[at] != ' '; ++at)
+      if (text[at] >= '0' && text[at] <= '9') field = field * 10 + static_cast<uint64_t>(text[at] - '0');
+    ++at;
+  }
+  return {static_cast<int>(fields[0]), (fields[5] & kForkedNoExec) != 0};
 }
 
 enum class Whom { All, NewChildren };
 
-// False when there is nobody. NewChildren: of the shell, and not there when it was interrupted.
+// False when there is nobody. NewChildren: of the shell, and not there as what they are when it was interrupted.
 bool signal_members(const Session& session, uint32_t signal, Whom whom = Whom::All) {
   int pids[kBatch], still[kBatch];
   int handles[kBatch];
   unsigned count = read_members(session, pids, kBatch);
   for (unsigned i = 0; whom == Whom::NewChildren && i < count;) {
     const bool is_new = !contains(session.signalled, session.signalled_count, pids[i]);
-    if (is_new && parent_of(pids[i]) == session.shell->pid) {
+    const ProcessState state = state_of(pids[i]);
+    const bool started = !state.unstarted || !contains(session.signalled, session.signalled_count, -pids[i]);
+    if (is_new && state.parent == session.shell->pid && started) {
       ++i;
     } else {
       pids[i] = pids[--count];
@@ -311,7 +323,19 @@ void interrupt_shell(Session& session) {
   }
   session.interrupted = true;
   session.signalled_count = read_members(session, session.signalled, kRemembered);
+  // A child that has not begun its program yet takes the signal as its shell would, and forgets it in beginning.
+  for (unsigned i = 0; i < session.signalled_count; ++i) {
+    const ProcessState state = state_of(session.signalled[i]);
+    if (state.parent == session.shell->pid && state.unstarted) session.signalled[i] = -session.signalled[i];
+  }
   if (session.shell->pid > 0) sys(__NR_kill, session.shell->pid, SIGINT);
+}
+
+// The shell first, as a terminal would have it: one that waits goes on in its text when what it waits for dies of
+// SIGINT, unless it has had one itself by then.
+void interrupt_all(Session& session) {
+  interrupt_shell(session);
+  signal_members(session, SIGINT);
 }
 
 // What the command has left running gets a cgroup of its own, so that a later command's end does not concern it.
@@ -675,9 +699,10 @@ void on_control(Session& session) {
 void signal_session_command(Command& command, uint32_t number) {
   Session* const session = session_of(command);
   if (!session || session->status >= 0) return;
+  if (number == SIGINT) return interrupt_all(*session);
   signal_members(*session, number);
   // The shell itself would take most signals for its own end, and ignores the others.
-  if (number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT || number == SIGKILL) {
+  if (number == SIGTERM || number == SIGHUP || number == SIGQUIT || number == SIGKILL) {
     interrupt_shell(*session);
   }
 }
@@ -713,8 +738,12 @@ void check_session_timeout(Command& command, uint64_t now) {
     }
     kill_command(*session->shell);
   } else {
-    signal_members(*session, late >= kKill ? SIGKILL : late >= kTerminate ? SIGTERM : SIGINT);
-    interrupt_shell(*session);
+    if (late < kTerminate) {
+      interrupt_all(*session);
+    } else {
+      signal_members(*session, late >= kKill ? SIGKILL : SIGTERM);
+      interrupt_shell(*session);
+    }
   }
   // What is killed does not take its shell along, as an interrupt does: that must not get far in the text.
   command.deadline_us = now + (late >= kKill && late < kKillShell ? kKillAgain : kAskAgain);

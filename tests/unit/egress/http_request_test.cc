@@ -61,6 +61,7 @@ TEST_CASE("what a server could read otherwise is not passed on", "[egress][http]
   CHECK(fault(start + "Host : a.example\r\n\r\n") == "a header cannot be read");
   CHECK(fault(start + "Host: a.example\r\n folded\r\n\r\n") == "a header cannot be read");
   CHECK(fault(start + "Host: a.example@b.example\r\n\r\n") == "its Host is no host");
+  CHECK(fault(start + "Host: a.example\r\nUpgrade: foo, H2C\r\n\r\n") == "it upgrades to HTTP/2, which needs TLS");
   CHECK(fault("GET / HTTP/1.1\nHost: a.example\n\n") == "its lines do not end with CR LF");
   CHECK(fault("PRI * HTTP/2.0\r\n\r\n") == "it is not HTTP/1, and others need TLS");
   CHECK(fault("CONNECT example.com HTTP/1.1\r\n\r\n") == "CONNECT wants HOST:PORT");
