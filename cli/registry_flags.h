@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "registry/directory/registry_url.h"
+#include "registry/registry_url.h"
 
 namespace dsec::cli {
 

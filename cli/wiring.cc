@@ -7,6 +7,7 @@
 #include "layers/branch/packer.h"
 #include "layers/erofs/mkfs.h"
 #include "layers/mount/layer_mounter.h"
+#include "registry/oci/remote_image.h"
 #include "registry/store/local_store.h"
 #include "runners/container/container_runner.h"
 #include "runners/doctor.h"
@@ -53,6 +54,8 @@ registry::LocalStore& Wiring::store() {
 }
 
 engine::LayerStore& Wiring::layer_store() { return store(); }
+
+engine::OpenRemoteImage Wiring::images() { return registry::remote_images(); }
 
 engine::LayerMounter& Wiring::mounter() {
   if (!parts_->mounter) parts_->mounter = layers::make_layer_mounter(home(), store());

@@ -5,6 +5,7 @@
 #include "core/engine/home.h"
 #include "core/engine/layer_mounter.h"
 #include "core/engine/local_engine.h"
+#include "core/engine/remote_image.h"
 
 namespace dsec::registry {
 class LocalStore;
@@ -29,6 +30,8 @@ class Wiring {
   registry::LocalStore& store();
   /// The same behind the port, for commands that call layers/.
   engine::LayerStore& layer_store();
+  /// Images of registries, for `docker:` sources.
+  engine::OpenRemoteImage images();
   engine::LayerMounter& mounter();
   engine::LayerPacker& packer();
   engine::Runners runners();

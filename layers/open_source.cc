@@ -44,12 +44,17 @@ std::unique_ptr<Source> open_image(const std::string& rest, const OpenSourceOpti
   return std::make_unique<ImageSource>(form, located(rest, options), options.spool);
 }
 
+std::unique_ptr<Source> open_docker(const std::string& rest, const OpenSourceOptions& options) {
+  return std::make_unique<ImageSource>(rest, options.images, options.spool);
+}
+
 struct Scheme {
   std::string_view name, form;
   std::unique_ptr<Source> (*open)(const std::string& rest, const OpenSourceOptions& options);
 };
 
 constexpr std::array kSchemes = {
+    Scheme{"docker", "docker://HOST/REPOSITORY[:TAG|@DIGEST]", open_docker},
     Scheme{"oci-layout", "oci-layout:DIR[:REF]", open_image<ImageSource::Form::Layout>},
     Scheme{"oci-archive", "oci-archive:FILE[:REF]", open_image<ImageSource::Form::Archive>},
     Scheme{"docker-archive", "docker-archive:FILE[:REF]", open_image<ImageSource::Form::DockerArchive>},

@@ -3,9 +3,11 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "registry/directory/catalog.h"
-#include "registry/directory/pull.h"
+#include "registry/directory/registry_root.h"
 #include "registry/directory/three_fs.h"
+#include "registry/oci/oci_registry.h"
+#include "registry/pull.h"
+#include "registry/registry.h"
 
 namespace dsec::registry {
 namespace {
@@ -34,6 +36,12 @@ std::vector<RegistryStatus> list_registries(const Config& config) {
     try {
       const RegistryAddress address = RegistryAddress::of(entry);
       if (address.kind == RegistryAddress::Kind::ThreeFs) status.kind = "3fs";
+      if (address.kind == RegistryAddress::Kind::Oci) {
+        status.kind = "oci";
+        ping_oci_registry(address);
+        registries.push_back(std::move(status));
+        continue;
+      }
       RegistryRoot::open(address);
     } catch (const Error& error) {
       status.problem = std::string(error.chain().back());
@@ -45,6 +53,8 @@ std::vector<RegistryStatus> list_registries(const Config& config) {
 
 void add_registry(const Config& config, const RegistryEntry& entry) {
   const RegistryAddress address = RegistryAddress::of(entry);
+  if (address.kind == RegistryAddress::Kind::Oci && entry.in_place)
+    throw usage_error("the kernel cannot read " + address.url() + " in place").hint("leave --in-place out");
   if (const RegistryEntry* present = find_entry(config, entry.name)) {
     if (*present == entry) return;
     throw usage_error("registry " + quote(entry.name) + " is configured already, as " + present->url)
@@ -72,16 +82,16 @@ RegistryAddress find_registry(const Config& config, const std::string& name_or_u
   return address;
 }
 
-std::vector<RegistryTag> registry_tags(const RegistryAddress& address, const std::optional<LayerName>& name) {
-  const RegistryRoot root = RegistryRoot::open(address);
+std::vector<RegistryTag> registry_tags(const RegistryAddress& address, Progress& progress,
+                                       const std::optional<LayerName>& name) {
+  const std::unique_ptr<Registry> registry = open_registry(address, OpenMode::Read, progress);
   std::vector<RegistryTag> tags;
-  for (const CatalogTag& tag : list_tags(root)) {
-    if (name && tag.name != *name) continue;
+  for (const CatalogTag& tag : registry->tags(name)) {
     RegistryTag row{tag.str(), {}, 0, "", ""};
     try {
-      row.digest = read_tag(root, tag.name, tag.tag, RegistryRoot::Missing::Possible);
+      row.digest = registry->tag(tag.name, tag.tag);
       if (!row.digest) continue;  // removed since it was listed
-      const LayerManifest manifest = read_manifest(root, *row.digest);
+      const LayerManifest manifest = registry->manifest(*row.digest);
       row.bytes = manifest.total_size();
       row.platform = manifest.platform;
     } catch (const Error& error) {
@@ -126,7 +136,7 @@ std::vector<engine::StoredLayer> ensure_local(LocalStore& store, std::span<const
       // One registry that is away does not keep a layer from coming from another; one that has it and fails does.
       bool has_it = false;
       try {
-        has_it = resolve(RegistryRoot::open(registries[i]), ref).has_value();
+        has_it = open_registry(registries[i], OpenMode::Read, progress)->resolve(ref).has_value();
       } catch (const Error& error) {
         if (error.kind() == ErrorKind::Usage && ref.digest_prefix) throw;
         progress.warn(error.message());

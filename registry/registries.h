@@ -7,14 +7,14 @@
 
 #include "core/base/config.h"
 #include "core/base/progress.h"
-#include "registry/directory/registry_url.h"
+#include "registry/registry_url.h"
 #include "registry/store/local_store.h"
 
 namespace dsec::registry {
 
 struct RegistryStatus {
   RegistryEntry entry;
-  std::string kind;     ///< "directory", "3fs"
+  std::string kind;     ///< "directory", "3fs", "oci"
   std::string problem;  ///< why it cannot be used now; empty when it can
 };
 std::vector<RegistryStatus> list_registries(const Config& config);
@@ -37,7 +37,8 @@ struct RegistryTag {
   std::string problem;  ///< why digest or size are not known; empty otherwise
 };
 /// All tags, or those of one name ("base/debian"); sorted.
-std::vector<RegistryTag> registry_tags(const RegistryAddress& address, const std::optional<LayerName>& name = {});
+std::vector<RegistryTag> registry_tags(const RegistryAddress& address, Progress& progress,
+                                       const std::optional<LayerName>& name = {});
 
 /// What `run` and `build` need before they start: each reference from the store, else pulled from the first registry
 /// that has it. Throws Error (Usage) naming the reference, and the registries that were asked.

@@ -6,6 +6,8 @@ readonly packages_build="g++ cmake ninja-build pkg-config ccache git ca-certific
   zlib1g-dev libzstd-dev liblzma-dev libbz2-dev catch2 libcli11-dev nlohmann-json3-dev libfmt-dev libspdlog-dev"
 readonly packages_test="python3 python3-pytest python3-pytest-timeout attr acl busybox-static bzip2 xz-utils zstd umoci
   e2fsprogs"
+# Servers and tools of the lane that talks to registries.
+readonly packages_registry="docker-registry skopeo umoci apache2-utils openssl"
 readonly packages_guest="qemu-system-x86 cpio mmdebstrap"
 readonly packages_lint="clang-format-14 shellcheck"
 readonly packages_tidy="clang-tidy"

@@ -90,7 +90,8 @@ void run(const Options& options, Invocation& call) {
                      .engine = [&wiring]() -> engine::LocalEngine& { return wiring.engine(); },
                      .cache = wiring.home().cache() / "build",
                      .progress = call.progress(),
-                     .pull = [&](const LayerRef& ref) { pull_for_build(call, ref, options.registries); }});
+                     .pull = [&](const LayerRef& ref) { pull_for_build(call, ref, options.registries); },
+                     .images = wiring.images()});
   // Nothing that was built needs them, but who runs the environment will.
   for (const layers::Problem& problem : layers::dangling_references(
            project, wiring.layer_store(), [&](const auto& other) { return project.environment(other.by) != nullptr; }))

@@ -53,8 +53,8 @@ layers::ImportOptions import_options(const Options& options) {
 
 void run(const Options& options, Invocation& call) {
   const layers::ImportOptions wanted = import_options(options);
-  const std::unique_ptr<layers::Source> source =
-      layers::open_source(source_text(options), {.directory = {}, .spool = call.wiring().home().cache()});
+  const std::unique_ptr<layers::Source> source = layers::open_source(
+      source_text(options), {.directory = {}, .spool = call.wiring().home().cache(), .images = call.wiring().images()});
   const engine::StoredLayer layer = layers::import_layer(call.wiring().layer_store(), *source, wanted, call.progress());
   call.end_progress();
   if (call.out().json()) return call.out().json(to_json(layer));
@@ -69,7 +69,8 @@ void add_import(Command& root) {
   Command& verb = root.verb("import", "Make a layer of an image, an archive, a folder or a git repository");
   verb.positional("NAME", options->name, "KIND/NAME[:TAG] of the new layer; KIND: base, workspace, toolkit");
   verb.positional("SOURCE", options->source,
-                  "oci-layout:DIR[:REF], oci-archive:FILE, docker-archive:FILE[:REF], tar:FILE|-, dir:PATH, "
+                  "docker://HOST/REPO[:TAG|@DIGEST], oci-layout:DIR[:REF], oci-archive:FILE, "
+                  "docker-archive:FILE[:REF], tar:FILE|-, dir:PATH, "
                   "git:PATH|URL@REV or debootstrap:SUITE");
   verb.option("--to", "PATH", options->to,
               "Where the files go inside the layer (default: /workspace for git, / otherwise)");
@@ -84,6 +85,7 @@ void add_import(Command& root) {
   verb.size("--max-path", options->path_bytes, "Refuse an input with a longer path (default: 4096)");
   verb.number("--max-ratio", options->ratio, "Refuse an input that was packed more than so many times (default: 1000)");
   verb.options("-l,--label", "KEY=VALUE", options->labels, "Label of the layer in the store");
+  verb.example("dsec import base/python:3.11 docker://docker.io/library/python:3.11");
   verb.example("dsec import base/python:3.11 oci-archive:python.tar");
   verb.example("dsec import workspace/toolz git:./toolz@3f2c9d1");
   verb.example("mmdebstrap --variant=minbase stable | dsec import base/debian tar:-");

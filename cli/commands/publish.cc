@@ -1,4 +1,4 @@
-#include "registry/directory/publish.h"
+#include "registry/publish.h"
 
 #include <memory>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "registry/directory/pull.h"
+#include "registry/pull.h"
 
 #include <memory>
 #include <nlohmann/json.hpp>

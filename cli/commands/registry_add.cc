@@ -11,7 +11,7 @@ void add_registry_add(Command& registry) {
   auto entry = std::make_shared<RegistryEntry>();
   Command& verb = registry.verb("add", "Give a registry a name");
   verb.positional("NAME", entry->name, "Name for --to, --from and --registry");
-  verb.positional("URL", entry->url, "file:///PATH or 3fs:///MOUNT/PATH");
+  verb.positional("URL", entry->url, registry::kRegistryForms);
   verb.flag("--in-place", entry->in_place, "Let the kernel read data where it lies: fast on 3FS, but not verified");
   verb.flag("--allow-any-fs", entry->allow_any_fs, "Accept a 3fs: URL that is no 3FS mount");
   verb.example("dsec registry add team 3fs:///hf3fs/mnt/layers --in-place");

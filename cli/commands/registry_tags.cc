@@ -18,7 +18,8 @@ void run(const Options& options, Invocation& call) {
   std::optional<LayerName> name;
   if (!options.layer.empty()) name = LayerName::parse(options.layer);
   Table table({"LAYER", "DIGEST", "SIZE", "PLATFORM"});
-  for (const auto& tag : registry::registry_tags(registry::find_registry(Config::load(), options.registry), name)) {
+  for (const auto& tag :
+       registry::registry_tags(registry::find_registry(Config::load(), options.registry), call.progress(), name)) {
     if (call.out().json())
       call.out().json_line({{"ref", tag.ref},
                             {"digest", tag.digest ? Json(tag.digest->str()) : Json(nullptr)},

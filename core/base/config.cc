@@ -20,8 +20,9 @@ namespace {
 
 constexpr const char* kSystemFile = "/etc/dsec/config.yaml";
 constexpr std::uint64_t kLargestFile = 1 << 20;
-const std::array<std::string, 8> kKeys = {"version",  "registries", "presets",      "resolver",
+const std::array<std::string, 9> kKeys = {"version",  "registries", "hosts",        "presets", "resolver",
                                           "contexts", "defaults",   "trajectories", "secrets"};
+const std::array<std::string, 3> kHostKeys = {"plain_http", "ca", "mirrors"};
 const std::array<std::string, 2> kTrajectoryKeys = {"keep", "size"};
 const std::array<std::string, 3> kEntryKeys = {"url", "in_place", "allow_any_fs"};
 
@@ -111,6 +112,31 @@ std::vector<std::string> parse_texts(const std::string& origin, const YAML::Node
     texts.push_back(item.Scalar());
   }
   return texts;
+}
+
+// What a host and a mirror may look like is checked where they are used.
+void parse_hosts(const std::string& origin, const YAML::Node& node, Config& config) {
+  if (!node.IsMap()) throw fault(origin, node.Mark(), "a mapping of hosts to their settings is expected");
+  for (const auto& entry : node) {
+    HostEntry host;
+    host.host = entry.first.as<std::string>("");
+    if (!entry.second.IsMap())
+      throw fault(origin, entry.second.Mark(), "a mapping with 'plain_http', 'ca' or 'mirrors' is expected");
+    for (const auto& member : entry.second) {
+      const std::string name = member.first.as<std::string>("");
+      if (name == "plain_http")
+        host.plain_http = boolean(origin, member.second);
+      else if (name == "ca" && member.second.IsScalar())
+        host.ca = member.second.Scalar();
+      else if (name == "ca")
+        throw fault(origin, member.second.Mark(), "a file is expected");
+      else if (name == "mirrors")
+        host.mirrors = parse_texts(origin, member.second, "hosts");
+      else
+        throw unknown_key(origin, member.first, kHostKeys);
+    }
+    config.hosts.push_back(std::move(host));
+  }
 }
 
 // What the rules mean is checked where they are used.
@@ -265,6 +291,7 @@ Config Config::parse(const std::string& yaml, const std::string& origin) {
     if (member.second.IsNull()) continue;
     if (key == "trajectories") parse_trajectories(origin, member.second, config);
     if (key == "secrets") parse_secrets(origin, member.second, config);
+    if (key == "hosts") parse_hosts(origin, member.second, config);
     if (key == "presets") parse_presets(origin, member.second, config);
     if (key == "resolver") config.resolvers = parse_texts(origin, member.second, "name servers");
     if (key != "registries") continue;
@@ -307,6 +334,10 @@ Config Config::load() {
   if (!own.trajectory_age) own.trajectory_age = config.trajectory_age;
   if (!own.trajectory_bytes) own.trajectory_bytes = config.trajectory_bytes;
   if (!own.secrets) own.secrets = std::move(config.secrets);
+  for (HostEntry& host : config.hosts)
+    if (std::none_of(own.hosts.begin(), own.hosts.end(),
+                     [&](const HostEntry& other) { return other.host == host.host; }))
+      own.hosts.push_back(std::move(host));
   own.presets.merge(config.presets);
   if (own.resolvers.empty()) own.resolvers = std::move(config.resolvers);
   std::sort(own.registries.begin(), own.registries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });

@@ -20,11 +20,21 @@ struct RegistryEntry {
   bool operator==(const RegistryEntry&) const = default;
 };
 
+/// What is particular about a host that is asked over HTTP.
+struct HostEntry {
+  std::string host;                  ///< "registry.example:5000"
+  std::optional<bool> plain_http;    ///< without TLS; absent: on the loopback alone
+  std::string ca;                    ///< file of certificates that are trusted beside the system's; empty: none
+  std::vector<std::string> mirrors;  ///< "host[/path]", asked before it for images
+  bool operator==(const HostEntry&) const = default;
+};
+
 /// What config.yaml says; man/dsec-home.5.md is the reference. /etc/dsec/config.yaml is read first (and only read),
 /// then the user's, whose entries win. With DSEC_CONFIG set, that file is the only one. Files that do not exist are
 /// empty.
 struct Config {
-  std::vector<RegistryEntry> registries;                    ///< in order of names
+  std::vector<RegistryEntry> registries;  ///< in order of names
+  std::vector<HostEntry> hosts;
   std::map<std::string, std::vector<std::string>> presets;  ///< of network rules, by name
   std::vector<std::string> resolvers;                       ///< name servers of the egress gateway; empty: the host's
   /// How long trajectories are kept, and how much room they may take.

@@ -24,7 +24,7 @@ ArchiveStack::ArchiveStack(LayerTree::Markers markers, const SourceOptions& opti
 
 Digest ArchiveStack::add(const FileSpan& archive, const ArchiveClaims& claims, Progress& progress) {
   return attempt("cannot read " + claims.name, [&] {
-    const FileSpan::Stamp stamp = archive.stamp();
+    FileSpan::Stamp stamp = archive.stamp();
     SpanStream span(archive);
     HashingStream packed(span);
     UnpackedStream unpacked(packed);
@@ -54,6 +54,7 @@ Digest ArchiveStack::add(const FileSpan& archive, const ArchiveClaims& claims, P
       size = content.position();
     }
     const Digest packed_digest = packed.finish();
+    if (archive.arrival) stamp = archive.stamp();  // it was still being written
     if (claims.packed && *claims.packed != packed_digest)
       throw refusal(Refusal::DigestMismatch,
                     "the bytes have the digest " + packed_digest.str() + ", not " + claims.packed->str());

@@ -18,8 +18,10 @@ namespace {
 constexpr std::size_t kPiece = 512 << 10;
 
 std::size_t read_at(const FileSpan& span, std::uint64_t position, char* out, std::size_t size) {
+  const std::uint64_t at = span.offset + position;
+  if (span.arrival) size = std::min<std::uint64_t>(size, span.arrival->wait_for(at) - at);
   for (;;) {
-    const ssize_t got = ::pread(span.file->get(), out, size, static_cast<off_t>(span.offset + position));
+    const ssize_t got = ::pread(span.file->get(), out, size, static_cast<off_t>(at));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw system_error("read");
     if (got == 0) throw refusal(Refusal::Truncated, "the file became shorter while it was read");
@@ -28,6 +30,25 @@ std::size_t read_at(const FileSpan& span, std::uint64_t position, char* out, std
 }
 
 }  // namespace
+
+void Arrival::advance(std::uint64_t bytes) {
+  const std::lock_guard guard(mutex_);
+  bytes_ = bytes;
+  moved_.notify_all();
+}
+
+void Arrival::fail(Error error) {
+  const std::lock_guard guard(mutex_);
+  error_ = std::move(error);
+  moved_.notify_all();
+}
+
+std::uint64_t Arrival::wait_for(std::uint64_t position) {
+  std::unique_lock lock(mutex_);
+  moved_.wait(lock, [&] { return bytes_ > position || error_; });
+  if (bytes_ > position) return bytes_;
+  throw *error_;
+}
 
 FileSpan FileSpan::open(const std::filesystem::path& path) {
   UniqueFd fd = open_file(path, O_RDONLY | O_NONBLOCK | O_NOCTTY);

@@ -1,12 +1,16 @@
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "core/base/digest.h"
+#include "core/base/error.h"
 #include "core/base/unique_fd.h"
 
 namespace dsec::layers {
@@ -24,11 +28,29 @@ class ByteStream {
   }
 };
 
+/// How much of a file is there that somebody else is still writing from its start.
+class Arrival {
+ public:
+  /// So many bytes are there by now.
+  void advance(std::uint64_t bytes);
+  /// There will be no more.
+  void fail(Error error);
+  /// Waits for the byte at `position` and returns how many bytes are there. Throws the Error that it failed with.
+  std::uint64_t wait_for(std::uint64_t position);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable moved_;
+  std::uint64_t bytes_ = 0;
+  std::optional<Error> error_;
+};
+
 /// A stretch of an open regular file; copies share the descriptor.
 struct FileSpan {
   std::shared_ptr<const UniqueFd> file;
   std::uint64_t offset = 0;
-  std::uint64_t size = 0;
+  std::uint64_t size = 0;                 ///< that it has, or is going to have
+  std::shared_ptr<Arrival> arrival = {};  ///< of a file that is not whole yet: who reads it in order may begin
 
   /// The whole of a file; throws Error when it is no regular file (a FIFO or a device would block or never end).
   static FileSpan open(const std::filesystem::path& path);

@@ -13,15 +13,12 @@
 #include "layers/archive/refusal.h"
 
 namespace dsec::layers {
-namespace {
 
 // O_TMPFILE would be shorter, but network filesystems do not have it.
 UniqueFd unlinked_file(const std::filesystem::path& directory) {
   const TempFile file(directory);
   return open_file(file.path(), O_RDWR);
 }
-
-}  // namespace
 
 FileSpan spool(int fd, const std::filesystem::path& directory, std::uint64_t limit) {
   UniqueFd file = unlinked_file(directory);

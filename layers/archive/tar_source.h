@@ -23,6 +23,8 @@ class TarSource : public Source {
   std::unique_ptr<ArchiveStack> stack_;
 };
 
+/// A file in `directory` that nobody else can open, for reading and writing.
+UniqueFd unlinked_file(const std::filesystem::path& directory);
 /// Everything that can be read from `fd`, in an unlinked file in `directory`; throws Error (size-limit) beyond `limit`.
 FileSpan spool(int fd, const std::filesystem::path& directory, std::uint64_t limit);
 /// The content of a file of `archive`, holes included, as a file of its own in the same way.

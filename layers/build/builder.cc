@@ -72,7 +72,8 @@ class LayerBuild {
       // A remote source is named by its commit or suite in the lock; it is not fetched again to be told so.
       if (stored && has_remote_input(recipe_)) return finish(*std::move(stored), BuildOutcome::Kind::Cached);
       Inputs inputs =
-          open_inputs(project_, recipe_, {.offline = options_.offline, .spool = ports_.cache}, ports_.progress);
+          open_inputs(project_, recipe_, {.offline = options_.offline, .spool = ports_.cache, .images = ports_.images},
+                      ports_.progress);
       if (locked && input_digests(recipe_, inputs) != locked->inputs)
         throw usage_error("its files are not those that were locked").hint("dsec build without --locked");
       if (stored) return finish(*std::move(stored), BuildOutcome::Kind::Cached);

@@ -10,6 +10,7 @@
 
 #include "core/base/progress.h"
 #include "core/engine/local_engine.h"
+#include "core/engine/remote_image.h"
 #include "core/model/lock.h"
 #include "layers/build/project.h"
 
@@ -42,6 +43,8 @@ struct BuildPorts {
   Progress& progress;
   /// Brings a layer that is made elsewhere into the store, from wherever it can; empty: it has to be there.
   std::function<void(const LayerRef& ref)> pull = {};
+  /// Images of registries; empty: sources that are such are refused.
+  engine::OpenRemoteImage images = {};
 };
 
 /// Makes what `options.targets` name, and what that stands on, in the order of their dependencies; layers that do not

@@ -49,7 +49,7 @@ class Opening {
 
   std::unique_ptr<Source> open(const std::string& text) const {
     refuse_network(remote_source(text), "source " + quote(text));
-    return open_source(text, {.directory = project_.directory, .spool = options_.spool});
+    return open_source(text, {.directory = project_.directory, .spool = options_.spool, .images = options_.images});
   }
 
   RecipeInput examined(RecipeInput input) const {

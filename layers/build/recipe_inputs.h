@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/progress.h"
+#include "core/engine/remote_image.h"
 #include "layers/build/project.h"
 #include "layers/source.h"
 
@@ -23,6 +24,7 @@ struct RecipeInput {
 struct InputOptions {
   bool offline = false;         ///< refuse what needs a network
   std::filesystem::path spool;  ///< see OpenSourceOptions
+  engine::OpenRemoteImage images = {};
 };
 
 /// One for `from`, else one for each step, empty for steps that take nothing in. Throws Error naming the step whose

@@ -28,6 +28,10 @@ std::deque<std::string> parts_of(std::string_view path) {
 
 }  // namespace
 
+std::optional<FileSpan> ImageFiles::blob(BlobUse, const Digest& digest, std::uint64_t) const {
+  return find("blobs/sha256/" + digest.hex());
+}
+
 std::optional<FileSpan> DirectoryFiles::find(const std::string& path) const {
   std::error_code error;
   if (!fs::exists(root_ / path, error)) return std::nullopt;

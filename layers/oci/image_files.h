@@ -11,10 +11,16 @@
 
 namespace dsec::layers {
 
+/// What a blob is read for.
+enum class BlobUse { Manifest, Document, Layer };
+
 /// The named files that an image consists of, wherever they lie.
 class ImageFiles {
  public:
   virtual ~ImageFiles() = default;
+  /// A blob of an OCI image, which has a file of its own where nothing else is said. `size` is what its descriptor
+  /// says; whoever reads verifies it, and the digest.
+  virtual std::optional<FileSpan> blob(BlobUse use, const Digest& digest, std::uint64_t size) const;
   /// Empty when there is none. `path` is relative, without ".." of its own.
   virtual std::optional<FileSpan> find(const std::string& path) const = 0;
 };

@@ -3,6 +3,7 @@
 #include "core/base/error.h"
 #include "layers/archive/refusal.h"
 #include "layers/import.h"
+#include "layers/oci/remote_files.h"
 
 namespace dsec::layers {
 namespace fs = std::filesystem;
@@ -16,6 +17,8 @@ std::string_view scheme_of(ImageSource::Form form) {
       return "oci-archive";
     case ImageSource::Form::DockerArchive:
       return "docker-archive";
+    case ImageSource::Form::Registry:
+      return "docker";
   }
   return "";
 }
@@ -38,20 +41,39 @@ ImageSource::ImageSource(Form form, const std::string& location, fs::path spool)
             ":PATH:REFERENCE");
 }
 
+ImageSource::ImageSource(std::string reference, engine::OpenRemoteImage open, fs::path spool)
+    : form_(Form::Registry),
+      path_("docker:" + reference),
+      spool_(std::move(spool)),
+      reference_(std::move(reference)),
+      open_(std::move(open)) {}
+
+ImageSource::~ImageSource() = default;
+
+FoundImage ImageSource::find(const SourceOptions& options, const Platform& wanted, Progress& progress) {
+  if (form_ == Form::Registry) {
+    if (!open_) throw failure("there is no way to a registry here").hint("dsec import");
+    remote_ = open_(reference_, progress);
+    const engine::RemoteImage::Root root = remote_->root();
+    files_ = std::make_unique<RemoteFiles>(*remote_, spool_, progress);
+    return find_image(*files_, {{root.digest, root.size, root.media_type, "", {}, {}, {}}}, wanted);
+  }
+  if (form_ == Form::Layout) {
+    if (!fs::is_directory(path_)) throw failure("it is no directory").hint("oci-archive: or docker-archive: for files");
+    files_ = std::make_unique<DirectoryFiles>(path_);
+  } else {
+    if (fs::is_directory(path_)) throw failure("it is a directory").hint("oci-layout: for directories");
+    files_ = std::make_unique<ArchiveFiles>(path_, spool_, options.limits);
+  }
+  return form_ == Form::DockerArchive ? find_in_docker_archive(*files_, reference_)
+                                      : find_in_layout(*files_, reference_, wanted);
+}
+
 SourceFacts ImageSource::examine(const SourceOptions& options, Progress& progress) {
   const bool chosen = !options.platform.empty();
   const Platform wanted = Platform::parse(chosen ? options.platform : host_platform());
   return attempt("cannot read image " + quote(path_.native()), [&] {
-    if (form_ == Form::Layout) {
-      if (!fs::is_directory(path_))
-        throw failure("it is no directory").hint("oci-archive: or docker-archive: for files");
-      files_ = std::make_unique<DirectoryFiles>(path_);
-    } else {
-      if (fs::is_directory(path_)) throw failure("it is a directory").hint("oci-layout: for directories");
-      files_ = std::make_unique<ArchiveFiles>(path_, spool_, options.limits);
-    }
-    const FoundImage image = form_ == Form::DockerArchive ? find_in_docker_archive(*files_, reference_)
-                                                          : find_in_layout(*files_, reference_, wanted);
+    const FoundImage image = find(options, wanted, progress);
     SourceFacts facts;
     if (!image.document.platform.empty()) {
       facts.platform = image.document.platform.str();
@@ -73,6 +95,9 @@ SourceFacts ImageSource::examine(const SourceOptions& options, Progress& progres
       identity += "\n" + diff_id.str();
     }
     facts.images = stack_->finish();
+    // All has arrived, and the stack keeps it.
+    files_.reset();
+    remote_.reset();
     facts.config = image.document.config;
     facts.provenance.source = "oci";
     facts.provenance.inputs["image"] = image.document.digest.str();

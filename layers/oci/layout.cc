@@ -20,8 +20,6 @@ constexpr int kIndexDepth = 8;
 constexpr const char* kRefName = "org.opencontainers.image.ref.name";
 constexpr const char* kContainerdName = "io.containerd.image.name";
 
-std::string blob_name(const Digest& digest) { return "blobs/sha256/" + digest.hex(); }
-
 FileSpan in_memory(const std::string& bytes) {
   UniqueFd fd(::memfd_create("blob", MFD_CLOEXEC));
   if (!fd) throw system_error("memfd_create");
@@ -30,8 +28,8 @@ FileSpan in_memory(const std::string& bytes) {
 }
 
 /// The file of a blob, of the size that its descriptor says.
-FileSpan find_blob(const ImageFiles& files, const Descriptor& descriptor, const std::string& what) {
-  auto span = files.find(blob_name(descriptor.digest));
+FileSpan find_blob(const ImageFiles& files, BlobUse use, const Descriptor& descriptor, const std::string& what) {
+  auto span = files.blob(use, descriptor.digest, descriptor.size);
   if (!span && descriptor.data) span = in_memory(*descriptor.data);
   if (!span) throw refusal(Refusal::BlobMissing, what + " " + descriptor.digest.str() + " is not there");
   if (span->size != descriptor.size)
@@ -40,9 +38,9 @@ FileSpan find_blob(const ImageFiles& files, const Descriptor& descriptor, const 
   return *span;
 }
 
-std::string read_document(const ImageFiles& files, const Descriptor& descriptor, const std::string& what) {
+std::string read_document(const ImageFiles& files, BlobUse use, const Descriptor& descriptor, const std::string& what) {
   std::string bytes =
-      attempt("cannot read " + what, [&] { return find_blob(files, descriptor, what).read(kDocument); });
+      attempt("cannot read " + what, [&] { return find_blob(files, use, descriptor, what).read(kDocument); });
   if (const Digest digest = Digest::of(bytes); digest != descriptor.digest)
     throw refusal(Refusal::DigestMismatch,
                   what + " has the digest " + digest.str() + ", not " + descriptor.digest.str());
@@ -159,7 +157,7 @@ class PlatformChoice {
   std::optional<Found> open(const Descriptor& descriptor, int depth, std::optional<int> distance) {
     // Each is read once: indexes that name one another many times over would otherwise take forever.
     if (!opened_.insert(descriptor.digest).second) return std::nullopt;
-    const std::string bytes = read_document(files_, descriptor, "manifest");
+    const std::string bytes = read_document(files_, BlobUse::Manifest, descriptor, "manifest");
     Json json = parse_document(bytes, "manifest " + descriptor.digest.str());
     if (const Json* children = list_member(json, "manifests"))
       return choose(descriptors_in(*children, "index " + descriptor.digest.str()), depth + 1);
@@ -171,8 +169,8 @@ class PlatformChoice {
     // like stand beside images) or is not whole is not taken, and only told when nothing else suits.
     try {
       const Descriptor config = Descriptor::parse(json.value("config", Json()), "manifest " + descriptor.digest.str());
-      const ImageDocument document =
-          ImageDocument::parse(read_document(files_, config, "config"), "config " + config.digest.str());
+      const ImageDocument document = ImageDocument::parse(read_document(files_, BlobUse::Document, config, "config"),
+                                                          "config " + config.digest.str());
       if (const auto suits = document.platform.distance(wanted_)) return Found{*suits, std::move(json)};
       seen_.insert(document.platform.str());
     } catch (const Error& error) {
@@ -207,15 +205,24 @@ FoundImage find_in_layout(const ImageFiles& files, const std::string& reference,
   const Json* entries = list_member(index, "manifests");
   if (!entries) throw refusal(Refusal::Damaged, "index.json lists no manifests");
 
-  PlatformChoice choice(files, wanted);
   const std::vector<Descriptor> named = choose_by_name(descriptors_in(*entries, "index.json"), reference);
   if (named.empty()) throw refusal(Refusal::NoImage, "index.json lists no image");
-  const auto chosen = choice.choose(named, 0);
+  return find_image(files, named, wanted);
+}
+
+FoundImage find_image(const ImageFiles& files, const std::vector<Descriptor>& candidates, const Platform& wanted) {
+  PlatformChoice choice(files, wanted);
+  const auto chosen = choice.choose(candidates, 0);
   if (!chosen) choice.nothing_suits();
   const Json& manifest = chosen->manifest;
 
   const Descriptor config = Descriptor::parse(manifest.value("config", Json()), "the manifest");
-  FoundImage found{ImageDocument::parse(read_document(files, config, "config"), "config " + config.digest.str()), {}};
+  if (config.media_type.starts_with("application/vnd.dsec."))
+    throw refusal(Refusal::NoImage, "it is a layer that dsec published, no image")
+        .hint("dsec pull, with the registry as oci://HOST/PATH");
+  FoundImage found{
+      ImageDocument::parse(read_document(files, BlobUse::Document, config, "config"), "config " + config.digest.str()),
+      {}};
   std::vector<Descriptor> layers;
   if (const Json* list = list_member(manifest, "layers")) layers = descriptors_in(*list, "the manifest");
   if (layers.size() != found.document.diff_ids.size())
@@ -224,8 +231,8 @@ FoundImage find_in_layout(const ImageFiles& files, const std::string& reference,
                                                std::to_string(found.document.diff_ids.size()));
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const std::string name = "layer " + std::to_string(i + 1) + " of " + std::to_string(layers.size());
-    found.layers.push_back(
-        {name + " (" + layers[i].digest.brief() + ")", find_blob(files, layers[i], name), layers[i].digest});
+    found.layers.push_back({name + " (" + layers[i].digest.brief() + ")",
+                            find_blob(files, BlobUse::Layer, layers[i], name), layers[i].digest});
   }
   return found;
 }

@@ -69,14 +69,4 @@ std::vector<CatalogTag> list_tags(const RegistryRoot& root) {
   return tags;
 }
 
-Error not_in_registry(const RegistryRoot& root, const LayerRef& ref) {
-  Error error = usage_error("no layer " + quote(ref.str()) + " in registry " + root.address().shown());
-  std::vector<std::string> known;
-  for (const CatalogTag& tag : list_tags(root)) known.push_back(tag.str());
-  if (ref.name)
-    for (const std::string& near : nearest_names(ref.str(), known)) error.hint(near);
-  if (error.hints().empty()) error.hint("dsec registry tags, which lists what the registry holds");
-  return error;
-}
-
 }  // namespace dsec::registry

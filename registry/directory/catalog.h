@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/model/layer_manifest.h"
 #include "registry/directory/registry_root.h"
+#include "registry/registry.h"
 
 namespace dsec::registry {
 
@@ -23,15 +24,7 @@ LayerManifest read_manifest(const RegistryRoot& root, const Digest& layer);
 std::optional<Digest> read_tag(const RegistryRoot& root, const LayerName& name, const std::string& tag,
                                RegistryRoot::Missing missing);
 
-struct CatalogTag {
-  LayerName name;
-  std::string tag;
-  std::string str() const { return name.str() + ":" + tag; }
-};
 /// All tags, sorted; files with names that no tag can have are left out.
 std::vector<CatalogTag> list_tags(const RegistryRoot& root);
-
-/// An error for a reference that resolve() did not find, with near names.
-Error not_in_registry(const RegistryRoot& root, const LayerRef& ref);
 
 }  // namespace dsec::registry

@@ -296,6 +296,9 @@ class Check {
 std::string_view to_string(RegistryProblem::Kind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
 
 CheckResult check_registry(const RegistryAddress& address, const CheckOptions& options, Progress& progress) {
+  if (address.kind == RegistryAddress::Kind::Oci)
+    throw usage_error("what " + address.shown() + " holds is for the registry itself to check")
+        .hint("dsec publish --verify-existing, which reads the blobs of layers that this host has");
   const RegistryRoot root = RegistryRoot::open(address);
   return attempt("cannot check registry " + address.shown(), [&] { return Check(root, options, progress).run(); });
 }

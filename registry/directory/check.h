@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/base/progress.h"
-#include "registry/directory/registry_url.h"
+#include "registry/registry_url.h"
 
 namespace dsec::registry {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/base/unique_fd.h"
-#include "registry/directory/registry_url.h"
+#include "registry/registry_url.h"
 
 namespace dsec::registry {
 

@@ -67,7 +67,7 @@ def test_each_limit_is_a_flag(dsec):
 
 
 def test_what_is_no_source_is_a_mistake_of_usage(dsec):
-    assert "one of oci-layout:DIR" in dsec.fails(2, "import", "base/x", "tra:x.tar")
+    assert "one of docker://HOST" in dsec.fails(2, "import", "base/x", "tra:x.tar")
     assert "did you mean tar:?" in dsec.fails(2, "import", "base/x", "tra:x.tar")
     assert "No such file or directory (ENOENT)" in dsec.fails(1, "import", "base/x", "tar:missing.tar")
     assert "there is no" in dsec.fails(1, "import", "base/x", "oci-archive:missing.tar")

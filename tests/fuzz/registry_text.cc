@@ -9,8 +9,8 @@
 #include "core/base/error.h"
 #include "core/model/layer_manifest.h"
 #include "registry/directory/layout.h"
-#include "registry/directory/registry_url.h"
 #include "registry/directory/three_fs.h"
+#include "registry/registry_url.h"
 
 namespace {
 
@@ -34,8 +34,8 @@ void parse(unsigned char which, const std::string& text) {
       break;
     case 2: {
       const auto address = registry::RegistryAddress::parse(text);
-      require(address.root.is_absolute());
-      require(registry::RegistryAddress::parse(address.url()).root == address.root);
+      require(address.kind == registry::RegistryAddress::Kind::Oci || address.root.is_absolute());
+      require(registry::RegistryAddress::parse(address.url()).url() == address.url());
       break;
     }
     case 3:

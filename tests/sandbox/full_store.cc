@@ -7,9 +7,9 @@
 
 #include "core/base/error.h"
 #include "registry/directory/check.h"
-#include "registry/directory/publish.h"
-#include "registry/directory/pull.h"
 #include "registry/gc/gc.h"
+#include "registry/publish.h"
+#include "registry/pull.h"
 #include "registry/store/verify.h"
 #include "tests/support/skip.h"
 

@@ -9,9 +9,9 @@
 #include "core/base/child_process.h"
 #include "core/base/error.h"
 #include "registry/directory/check.h"
-#include "registry/directory/publish.h"
-#include "registry/directory/pull.h"
 #include "registry/directory/three_fs.h"
+#include "registry/publish.h"
+#include "registry/pull.h"
 #include "tests/support/fake_three_fs.h"
 #include "tests/support/skip.h"
 

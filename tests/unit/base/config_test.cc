@@ -56,6 +56,18 @@ TEST_CASE("a fault in the configuration is told with its place", "[base][config]
   CHECK(message("- x\n") == "f:1:1: a mapping is expected");
 }
 
+TEST_CASE("hosts have settings of their own", "[base][config]") {
+  const Config config = Config::parse(
+      "hosts:\n  'h.example:5000': {plain_http: true, ca: /ca.pem, mirrors: [m.example, m2.example/path]}\n"
+      "  other.example: {mirrors: one.example}\n",
+      "f");
+  REQUIRE(config.hosts.size() == 2);
+  CHECK(config.hosts[0] == HostEntry{"h.example:5000", true, "/ca.pem", {"m.example", "m2.example/path"}});
+  CHECK(config.hosts[1] == HostEntry{"other.example", std::nullopt, "", {"one.example"}});
+  CHECK_THROWS_WITH(Config::parse("hosts:\n  h: {tls: no}\n", "f"), Catch::Contains("f:2:7: unknown key 'tls'"));
+  CHECK_THROWS_WITH(Config::parse("hosts: [h]\n", "f"), Catch::Contains("f:1:8: a mapping of hosts"));
+}
+
 TEST_CASE("adding and removing a registry leaves the rest of the file as it is", "[base][config]") {
   OwnConfig own;
   CHECK(Config::load().registries.empty());

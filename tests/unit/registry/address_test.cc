@@ -2,8 +2,8 @@
 
 #include "core/base/error.h"
 #include "registry/directory/layout.h"
-#include "registry/directory/registry_url.h"
 #include "registry/directory/three_fs.h"
+#include "registry/registry_url.h"
 #include "tests/unit/registry/fixture.h"
 
 namespace dsec::registry::test {
@@ -21,6 +21,11 @@ TEST_CASE("a registry's URL gives its directory, and back", "[registry][url]") {
   CHECK(three.root == "/mnt/3fs/layers");
   CHECK(three.url() == "3fs:///mnt/3fs/layers");
   CHECK(RegistryAddress::parse("file:///").root == "/");
+  const auto oci = RegistryAddress::parse("oci://registry.example:5000/team/layers/");
+  CHECK(oci.kind == RegistryAddress::Kind::Oci);
+  CHECK(oci.host == "registry.example:5000");
+  CHECK(oci.repository == "team/layers");
+  CHECK(oci.url() == "oci://registry.example:5000/team/layers");
 }
 
 TEST_CASE("what is no URL of a registry is refused with the way to write it", "[registry][url]") {
@@ -40,6 +45,9 @@ TEST_CASE("what is no URL of a registry is refused with the way to write it", "[
   CHECK_THAT(refused("file:///a%2"), Contains("invalid % escape"));
   CHECK_THAT(refused("file:///a%00b"), Contains("control character"));
   CHECK_THAT(refused(""), Contains("is no URL"));
+  for (const char* url :
+       {"oci://", "oci://host", "oci://host/", "oci://host/UPPER", "oci://host/a:1", "oci:///x", "oci://ho st/x"})
+    CHECK_THAT(refused(url), Contains("names no repository"));
 }
 
 TEST_CASE("a name with slashes keeps its tags in one folder", "[registry][layout]") {

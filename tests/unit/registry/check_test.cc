@@ -155,12 +155,13 @@ TEST_CASE("registries are added, listed, found and removed by name", "[registry]
   CHECK(find_registry(config, "lab").in_place);
   CHECK(find_registry(config, checked.scratch.registry_url()).in_place);
   CHECK_THROWS_WITH(find_registry(config, "lap"), "no registry 'lap' is configured");
-  const auto tags = registry_tags(find_registry(config, "lab"));
+  Progress silent;
+  const auto tags = registry_tags(find_registry(config, "lab"), silent);
   REQUIRE(tags.size() == 1);
   CHECK(tags[0].ref == "base/x:1");
   CHECK(tags[0].bytes == 40);
   CHECK(tags[0].platform == "linux/amd64");
-  CHECK(registry_tags(find_registry(config, "lab"), LayerName::parse("base/y")).empty());
+  CHECK(registry_tags(find_registry(config, "lab"), silent, LayerName::parse("base/y")).empty());
 
   // run and build: what is not here comes from the first registry that has it.
   Scratch other;

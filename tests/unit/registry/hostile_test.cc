@@ -196,7 +196,7 @@ TEST_CASE("check and the list of tags survive whatever a registry holds", "[regi
   const CheckResult result = check_registry(hostile.address, {}, quiet);
   CHECK(result.problems.size() >= 6);
   overwrite(hostile.root / "tags/base/x/bad", "junk");
-  const auto tags = registry_tags(hostile.address);
+  const auto tags = registry_tags(hostile.address, quiet);
   REQUIRE(tags.size() == 3);
   CHECK(tags[0].ref == "base/x:1");
   CHECK(tags[0].problem.empty());

@@ -1,4 +1,4 @@
-#include "registry/directory/publish.h"
+#include "registry/publish.h"
 
 #include <sys/stat.h>
 
@@ -10,7 +10,7 @@
 #include "core/base/error.h"
 #include "registry/directory/check.h"
 #include "registry/directory/layout.h"
-#include "registry/directory/pull.h"
+#include "registry/pull.h"
 #include "tests/unit/registry/fixture.h"
 #include "tests/unit/registry/registry_fixture.h"
 

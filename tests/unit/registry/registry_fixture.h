@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "registry/directory/publish.h"
-#include "registry/directory/pull.h"
+#include "registry/publish.h"
+#include "registry/pull.h"
 #include "tests/unit/registry/fixture.h"
 
 namespace dsec::registry::test {

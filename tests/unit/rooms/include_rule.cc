@@ -10,11 +10,12 @@ namespace {
 
 using Rooms = std::set<std::string>;
 
-const Rooms kFloor = {"core/base", "core/model", "core/engine"};
+const Rooms kFloor = {"core/base", "core/http", "core/model", "core/engine"};
 
 /// What each room may include besides itself.
 const std::map<std::string, Rooms> kArrows = {
     {"core/base", {}},
+    {"core/http", {"core/base"}},
     {"core/model", {"core/base"}},
     {"core/engine", {"core/base", "core/model"}},
     {"core/task", kFloor},
@@ -22,7 +23,9 @@ const std::map<std::string, Rooms> kArrows = {
     {"layers", kFloor},
     {"registry", kFloor},
     {"runners", kFloor},
-    {"cli", {"core/base", "core/model", "core/engine", "core/task", "core/remote", "layers", "registry", "runners"}},
+    {"cli",
+     {"core/base", "core/http", "core/model", "core/engine", "core/task", "core/remote", "layers", "registry",
+      "runners"}},
 };
 
 /// The rooms that meet only where they are wired together.

@@ -1,4 +1,4 @@
-#include "registry/directory/pull.h"
+#include "registry/pull.h"
 
 #include <sys/statvfs.h>
 
@@ -9,17 +9,19 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
-#include "registry/directory/catalog.h"
-#include "registry/directory/file_copy.h"
-#include "registry/directory/layout.h"
+#include "registry/registry.h"
 
 namespace dsec::registry {
 namespace {
 
 class Pulling {
  public:
-  Pulling(LocalStore& store, const RegistryRoot& root, std::string step, Progress& progress)
-      : store_(store), root_(root), step_(std::move(step)), progress_(progress), session_(store.begin_session()) {}
+  Pulling(LocalStore& store, Registry& registry, std::string step, Progress& progress)
+      : store_(store),
+        registry_(registry),
+        step_(std::move(step)),
+        progress_(progress),
+        session_(store.begin_session()) {}
 
   PullResult run(const Digest& digest, const LayerManifest& manifest, const LayerRef& ref) {
     total_ = manifest.total_size();
@@ -44,11 +46,9 @@ class Pulling {
       present_ += blob.size;
       return true;
     }
-    if (blob.role != BlobRole::Data || !root_.address().in_place) return false;
-    // Opened like any other, so that a symlink or device of that name is refused.
-    const std::string name = blob_name(blob.digest);
-    if (!root_.open_file(name, RegistryRoot::Missing::Expected)) throw missing(blob);
-    if (!store_.hold_in_place(*session_, blob, root_.path(name)))
+    const auto path = registry_.in_place(blob);
+    if (!path) return false;
+    if (!store_.hold_in_place(*session_, blob, *path))
       throw failure("blob " + blob.digest.brief() + " of the registry has not the " + std::to_string(blob.size) +
                     " bytes that the manifest gives");
     in_place_ += blob.size;
@@ -72,28 +72,22 @@ class Pulling {
 
   void copy_blob(const Blob& blob) {
     attempt("cannot copy blob " + blob.digest.brief(), [&] {
-      const UniqueFd source = root_.open_file(blob_name(blob.digest), RegistryRoot::Missing::Expected);
-      if (!source) throw missing(blob);
       TempFile file = session_->new_file();
       const std::uint64_t before = copied_;
-      const Digest found = copy_exactly(source.get(), file.fd(), blob.size, [&](std::uint64_t done) {
-        progress_.advance(step_, present_ + before + done, total_);
-      });
+      const Digest found = registry_.copy_blob(
+          blob, file.fd(), [&](std::uint64_t done) { progress_.advance(step_, present_ + before + done, total_); });
       if (found != blob.digest)
         throw failure("the registry's copy is damaged: its bytes have " + found.str())
-            .hint("dsec registry check, which finds all such files");
+            .hint(registry_.address().kind == RegistryAddress::Kind::Oci
+                      ? "publish the layer to another path of the registry, from a host that has it"
+                      : "dsec registry check, which finds all such files");
       session_->adopt(std::move(file), blob.role, found);
       copied_ += blob.size;
     });
   }
 
-  Error missing(const Blob& blob) const {
-    return failure("the registry does not have blob " + blob.digest.str())
-        .hint("publish the layer again from a host that has it");
-  }
-
   LocalStore& store_;
-  const RegistryRoot& root_;
+  Registry& registry_;
   std::string step_;
   Progress& progress_;
   std::unique_ptr<engine::BlobSession> session_;
@@ -104,11 +98,11 @@ class Pulling {
 }  // namespace
 
 PullResult pull(LocalStore& store, const LayerRef& ref, const RegistryAddress& address, Progress& progress) {
-  const RegistryRoot root = RegistryRoot::open(address);
-  const std::optional<Digest> digest = resolve(root, ref);
-  if (!digest) throw not_in_registry(root, ref);
+  const std::unique_ptr<Registry> registry = open_registry(address, OpenMode::Read, progress);
+  const std::optional<Digest> digest = registry->resolve(ref);
+  if (!digest) throw not_in_registry(*registry, ref);
   return attempt("cannot pull " + ref.str() + " from " + address.shown(), [&] {
-    const LayerManifest manifest = read_manifest(root, *digest);
+    const LayerManifest manifest = registry->manifest(*digest);
     if (ref.name && manifest.name.kind != ref.name->kind)
       throw failure("the registry answers with the " + std::string(to_string(manifest.name.kind)) + " layer " +
                     quote(manifest.name.str()));
@@ -118,13 +112,13 @@ PullResult pull(LocalStore& store, const LayerRef& ref, const RegistryAddress& a
     for (const Digest& lower : manifest.lowers) {
       const LayerRef layer = LayerRef::of(lower);
       const std::optional<engine::StoredLayer> stored = store.find(layer);
-      below.push_back(std::make_unique<Pulling>(store, root, "pull " + lower.brief() + " below it", progress));
-      const PullResult part = below.back()->run(lower, stored ? stored->manifest : read_manifest(root, lower), layer);
+      below.push_back(std::make_unique<Pulling>(store, *registry, "pull " + lower.brief() + " below it", progress));
+      const PullResult part = below.back()->run(lower, stored ? stored->manifest : registry->manifest(lower), layer);
       copied += part.bytes_copied;
       present += part.bytes_present;
       in_place += part.bytes_in_place;
     }
-    PullResult result = Pulling(store, root, "pull " + ref.str(), progress).run(*digest, manifest, ref);
+    PullResult result = Pulling(store, *registry, "pull " + ref.str(), progress).run(*digest, manifest, ref);
     result.bytes_copied += copied;
     result.bytes_present += present;
     result.bytes_in_place += in_place;

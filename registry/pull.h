@@ -1,7 +1,7 @@
 #pragma once
 
 #include "core/base/progress.h"
-#include "registry/directory/registry_url.h"
+#include "registry/registry_url.h"
 #include "registry/store/local_store.h"
 
 namespace dsec::registry {

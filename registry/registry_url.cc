@@ -1,15 +1,19 @@
-#include "registry/directory/registry_url.h"
+#include "registry/registry_url.h"
 
 #include <algorithm>
 #include <array>
 
 #include "core/base/error.h"
+#include "registry/oci/reference.h"
 
 namespace dsec::registry {
+
+const char* const kRegistryForms = "file:///PATH, 3fs:///MOUNT/PATH or oci://HOST/REPOSITORY";
+
 namespace {
 
-constexpr std::string_view kFile = "file://", kThreeFs = "3fs://";
-constexpr std::array<std::string_view, 4> kLater = {"https://", "http://", "s3://", "oci://"};
+constexpr std::string_view kFile = "file://", kThreeFs = "3fs://", kOci = "oci://";
+constexpr std::array<std::string_view, 3> kLater = {"https://", "http://", "s3://"};
 
 // Bytes that stand for themselves in the path of a URL.
 bool is_plain(char c) {
@@ -42,6 +46,22 @@ std::string decode(std::string_view text, std::string_view url) {
   return out;
 }
 
+RegistryAddress parse_oci(std::string_view url) {
+  RegistryAddress address;
+  address.kind = RegistryAddress::Kind::Oci;
+  std::string_view rest = url.substr(kOci.size());
+  while (rest.ends_with('/')) rest.remove_suffix(1);
+  const std::size_t slash = rest.find('/');
+  address.host = rest.substr(0, slash);
+  if (slash != std::string_view::npos) address.repository = rest.substr(slash + 1);
+  if (!valid_authority(address.host) || !valid_repository(address.repository))
+    throw usage_error(quote(url) + " names no repository")
+        .hint(
+            "oci://HOST/REPOSITORY, whose parts are lowercase letters, digits, '.', '_' and '-'; tags belong to "
+            "layers");
+  return address;
+}
+
 }  // namespace
 
 RegistryAddress RegistryAddress::parse(std::string_view url) {
@@ -52,15 +72,17 @@ RegistryAddress RegistryAddress::parse(std::string_view url) {
   } else if (url.starts_with(kThreeFs)) {
     address.kind = Kind::ThreeFs;
     rest = url.substr(kThreeFs.size());
+  } else if (url.starts_with(kOci)) {
+    return parse_oci(url);
   } else if (std::any_of(kLater.begin(), kLater.end(),
                          [&](std::string_view scheme) { return url.starts_with(scheme); })) {
     throw usage_error("registries of the kind " + quote(url.substr(0, url.find(':') + 1)) + " are not supported yet")
-        .hint("use file:///PATH or 3fs:///MOUNT/PATH");
+        .hint(std::string("use ") + kRegistryForms);
   } else {
     Error error = usage_error(quote(url) + " is no URL of a registry");
     if (url.starts_with("/")) throw std::move(error).hint("file://" + std::string(url));
-    throw std::move(error).hint(
-        "write file:///PATH or 3fs:///MOUNT/PATH, or the name of a registry of dsec registry ls");
+    throw std::move(error).hint(std::string("write ") + kRegistryForms +
+                                ", or the name of a registry of dsec registry ls");
   }
   if (!rest.starts_with('/'))
     throw usage_error(quote(url) + " has no absolute path")
@@ -83,6 +105,7 @@ RegistryAddress RegistryAddress::of(const RegistryEntry& entry) {
 
 std::string RegistryAddress::url() const {
   static constexpr char kHex[] = "0123456789ABCDEF";
+  if (kind == Kind::Oci) return std::string(kOci) + host + "/" + repository;
   std::string text(kind == Kind::ThreeFs ? kThreeFs : kFile);
   for (const char c : root.native()) {
     const auto byte = static_cast<unsigned char>(c);

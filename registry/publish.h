@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/base/progress.h"
-#include "registry/directory/registry_url.h"
+#include "registry/registry_url.h"
 #include "registry/store/local_store.h"
 
 namespace dsec::registry {
@@ -27,10 +27,9 @@ struct PublishResult {
   std::chrono::milliseconds duration{};
 };
 
-/// Copies layers of the store into a registry, which is made when its directory is missing or empty: blobs, then the
-/// manifest, then the tag (a layer named by digest gets none). Each file is written under a temporary name, flushed,
-/// read back and compared, and only then named; a name that exists is never written again. Repeating it copies only
-/// what is missing. Any number of publishers may do so at once; of two that set the same tag the last wins.
+/// Copies layers of the store into a registry, which is made when it is a directory that is missing or empty: blobs,
+/// then the manifest, then the tag (a layer named by digest gets none). Repeating it copies only what is missing. Any
+/// number of publishers may do so at once; of two that set the same tag the last wins.
 PublishResult publish(LocalStore& store, std::span<const LayerRef> refs, const RegistryAddress& address,
                       const PublishOptions& options, Progress& progress);
 

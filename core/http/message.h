@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/http/url.h"
+
+namespace dsec::http {
+
+/// Name and value; names are compared without regard to case.
+using Headers = std::vector<std::pair<std::string, std::string>>;
+/// The first of that name; null when there is none.
+const std::string* find_header(const Headers& headers, std::string_view name);
+
+/// What a request carries; it is read again when the request has to be repeated.
+struct Body {
+  std::string text;
+  int fd = -1;                                      ///< of an open file, instead of the text; stays the caller's
+  std::uint64_t offset = 0, length = 0;             ///< of the part of the file, in bytes
+  std::function<void(std::uint64_t sent)> advance;  ///< bytes of this body that are on their way
+
+  std::uint64_t size() const { return fd >= 0 ? length : text.size(); }
+};
+
+struct Request {
+  std::string method = "GET";
+  Url url;
+  Headers headers;
+  /// Value of the Authorization header: for the origin of `url`, and nobody that a redirect leads to.
+  std::string authorization;
+  Body body;
+  /// Whether it may be sent again when nobody knows what became of it. GET and HEAD always may.
+  bool repeatable = true;
+};
+
+struct Answer {
+  int status = 0;
+  std::string reason;  ///< what stands behind the status: "Not Found"; empty with HTTP/2
+  Headers headers;
+  std::string body;  ///< empty when it went into a Download
+  Url url;           ///< that answered: another than was asked for after a redirect
+
+  bool ok() const noexcept { return status >= 200 && status < 300; }
+  const std::string* header(std::string_view name) const { return find_header(headers, name); }
+};
+
+/// Where the body of a successful answer goes, piece by piece, and how far that is. Given to Client::send() again it
+/// goes on where it was.
+class Download {
+ public:
+  using Sink = std::function<void(std::string_view)>;
+  /// Of exactly `size` bytes.
+  Download(std::uint64_t size, Sink sink) : size_(size), sink_(std::move(sink)) {}
+
+  std::uint64_t size() const noexcept { return size_; }
+  std::uint64_t done() const noexcept { return done_; }
+  bool complete() const noexcept { return done_ == size_; }
+  /// Called by the client.
+  void take(std::string_view piece) {
+    sink_(piece);
+    done_ += piece.size();
+  }
+  std::string etag;  ///< strong, of the first answer; empty when it had none
+
+ private:
+  std::uint64_t size_, done_ = 0;
+  Sink sink_;
+};
+
+}  // namespace dsec::http

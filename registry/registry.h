@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/progress.h"
+#include "core/model/layer_manifest.h"
+#include "registry/registry_url.h"
+#include "registry/store/local_store.h"
+
+namespace dsec::registry {
+
+/// A tag of a registry.
+struct CatalogTag {
+  LayerName name;
+  std::string tag;
+  std::string str() const { return name.str() + ":" + tag; }
+};
+
+/// One publisher at work: what it was made with is held in the registry until it is done, as far as the registry can.
+/// What is there already is left as it is. Throws Error.
+class Publisher {
+ public:
+  virtual ~Publisher() = default;
+
+  /// Whether the registry has the blob, by name and size.
+  virtual bool has_blob(const Blob& blob) = 0;
+  /// Reads a blob that it has. Throws Error when its bytes are others.
+  virtual void verify_blob(const Blob& blob) = 0;
+  /// Copies a blob of the store; false when nothing had to be copied after all. `advance` is told the bytes done.
+  virtual bool put_blob(const Blob& blob, const std::function<void(std::uint64_t)>& advance) = 0;
+  /// Makes a layer known, all of whose blobs are there.
+  virtual void put_manifest(const LayerManifest& manifest) = 0;
+  /// Lets a tag name a layer that is known.
+  virtual void put_tag(const LayerName& name, const std::string& tag, const LayerManifest& manifest) = 0;
+};
+
+/// A place that layers are published to and pulled from; each kind of URL has one behind this port. What it answers is
+/// not believed: a manifest has its digest, and who copies a blob compares its digest. Throws Error, and "not there" is
+/// an empty answer where it may be expected. One thread.
+class Registry {
+ public:
+  virtual ~Registry() = default;
+  virtual const RegistryAddress& address() const = 0;
+
+  /// What a reference names: a tag's target, or the layer of a digest or unique prefix. Throws Error (Usage) for a
+  /// prefix of several layers.
+  virtual std::optional<Digest> resolve(const LayerRef& ref) = 0;
+  virtual LayerManifest manifest(const Digest& layer) = 0;
+  /// Throws Error when the tag holds something else than a layer.
+  virtual std::optional<Digest> tag(const LayerName& name, const std::string& tag) = 0;
+  /// All tags, or those of one name; sorted.
+  virtual std::vector<CatalogTag> tags(const std::optional<LayerName>& name) = 0;
+
+  /// Writes a blob to `to`, from its start, and returns the digest of what came. `advance` is told the bytes done.
+  virtual Digest copy_blob(const Blob& blob, int to, const std::function<void(std::uint64_t)>& advance) = 0;
+  /// Where the kernel may read a blob in place; empty when it has to be copied.
+  virtual std::optional<std::filesystem::path> in_place(const Blob& blob) = 0;
+
+  /// `store`, which has the blobs, must outlive it.
+  virtual std::unique_ptr<Publisher> publisher(LocalStore& store, std::set<Digest> blobs) = 0;
+};
+
+enum class OpenMode { Read, Write };
+/// Throws Error when there is no registry, or it is away; Write makes one where that takes no more than a directory.
+/// `progress` is told what has to be waited for.
+std::unique_ptr<Registry> open_registry(const RegistryAddress& address, OpenMode mode, Progress& progress);
+
+/// An error for a reference that resolve() did not find, with near names.
+Error not_in_registry(Registry& registry, const LayerRef& ref);
+
+}  // namespace dsec::registry

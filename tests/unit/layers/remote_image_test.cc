@@ -1,0 +1,190 @@
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <condition_variable>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "core/base/error.h"
+#include "layers/oci/image_source.h"
+#include "tests/unit/layers/image_builder.h"
+#include "tests/unit/layers/recorded_tree.h"
+#include "tests/unit/layers/tar_builder.h"
+
+using namespace dsec;
+using namespace dsec::layers;
+namespace fs = std::filesystem;
+
+namespace {
+
+using Catch::Matchers::Contains;
+
+/// An image in a registry: the blobs of a layout, and what happens while one is fetched.
+struct FakeRegistry {
+  TempDirectory directory{fs::temp_directory_path()};
+  ImageBuilder builder{directory.path() / "layout"};
+  Json root;
+  /// Called with the index of the piece and the digest before each half of a blob.
+  std::function<void(const Digest&, int)> before = [](const Digest&, int) {};
+  std::atomic<bool> cancelled = false;
+  std::atomic<int> now = 0, most = 0;
+};
+
+class FakeImage : public engine::RemoteImage {
+ public:
+  explicit FakeImage(FakeRegistry& registry) : registry_(registry) {}
+  Root root() override {
+    return {Digest::parse(registry_.root["digest"].get<std::string>()), registry_.root["size"].get<std::uint64_t>(),
+            ""};
+  }
+  std::string manifest(const Digest& digest) override { return bytes(digest); }
+  std::string document(const Digest& digest) override { return bytes(digest); }
+  void fetch(const Digest& digest, std::uint64_t size, const std::function<void(std::string_view)>& sink) override {
+    int seen = registry_.most;
+    for (const int now = ++registry_.now; now > seen && !registry_.most.compare_exchange_weak(seen, now);) continue;
+    const std::string content = bytes(digest);
+    REQUIRE(content.size() == size);
+    registry_.before(digest, 0);
+    sink(std::string_view(content).substr(0, size / 2));
+    registry_.before(digest, 1);
+    sink(std::string_view(content).substr(size / 2));
+    --registry_.now;
+  }
+  void cancel() override { registry_.cancelled = true; }
+  std::string name() const override { return "h.example/x:1"; }
+
+ private:
+  std::string bytes(const Digest& digest) { return read_file(registry_.builder.blob_path(digest)); }
+  FakeRegistry& registry_;
+};
+
+engine::OpenRemoteImage opener(FakeRegistry& registry) {
+  return [&](const std::string&, Progress&) { return std::make_unique<FakeImage>(registry); };
+}
+
+std::string listing_of(FakeRegistry& registry) {
+  ImageSource source("//h.example/x:1", opener(registry), registry.directory.path());
+  Progress quiet;
+  source.examine({.platform = "linux/amd64"}, quiet);
+  RecordedTree tree;
+  source.emit(0, tree);
+  return tree.listing();
+}
+
+std::string told(FakeRegistry& registry) {
+  try {
+    listing_of(registry);
+  } catch (const Error& error) {
+    return error.message();
+  }
+  return "accepted";
+}
+
+ImageBuilder::Layer layer(const std::string& name) { return {TarBuilder().file(name, name).str(), {}}; }
+
+std::vector<std::string> files_in(const fs::path& directory) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(directory)) names.push_back(entry.path().filename());
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("an image of a registry has the tree that its layout has", "[layers][oci][remote]") {
+  FakeRegistry registry;
+  const std::vector<ImageBuilder::Layer> layers = {layer("a"), layer("b"), layer("a"), layer("c"), layer("d")};
+  registry.root = registry.builder.image(layers);
+  registry.builder.index({registry.root});
+  ImageSource layout(ImageSource::Form::Layout, registry.builder.root().native(), registry.directory.path());
+  Progress quiet;
+  const SourceFacts facts = layout.examine({.platform = "linux/amd64"}, quiet);
+  RecordedTree tree;
+  layout.emit(0, tree);
+  CHECK(listing_of(registry) == tree.listing());
+  CHECK(registry.most <= 3);
+  ImageSource source("//h.example/x:1", opener(registry), registry.directory.path());
+  const SourceFacts remote = source.examine({.platform = "linux/amd64"}, quiet);
+  CHECK(remote.identity == facts.identity);
+  CHECK(remote.provenance == facts.provenance);
+  CHECK(files_in(registry.directory.path()) == std::vector<std::string>{"layout"});
+}
+
+TEST_CASE("a layer is read while the one behind it arrives", "[layers][oci][remote]") {
+  FakeRegistry registry;
+  const auto first = layer("a"), second = layer("b");
+  registry.root = registry.builder.image({first, second});
+  const Digest last = Digest::of(second.blob);
+  std::mutex mutex;
+  std::condition_variable moved;
+  bool read = false;
+  registry.before = [&](const Digest& digest, int) {
+    std::unique_lock lock(mutex);
+    if (digest == last) CHECK(moved.wait_for(lock, std::chrono::seconds(60), [&] { return read; }));
+  };
+  /// Told of each layer that is read.
+  struct Watch : Progress {
+    std::function<void(std::string_view)> on;
+    void advance(std::string_view step, std::uint64_t, std::uint64_t) override { on(step); }
+  } watch;
+  watch.on = [&](std::string_view step) {
+    const std::lock_guard guard(mutex);
+    read = read || step.starts_with("layer 1 of 2");
+    moved.notify_all();
+  };
+  ImageSource source("//h.example/x:1", opener(registry), registry.directory.path());
+  source.examine({.platform = "linux/amd64"}, watch);
+  CHECK(read);
+}
+
+TEST_CASE("what fails while a layer arrives ends the import", "[layers][oci][remote]") {
+  FakeRegistry registry;
+  const auto first = layer("a"), second = layer("b");
+  registry.root = registry.builder.image({first, second});
+  registry.before = [&](const Digest& digest, int half) {
+    if (digest == Digest::of(second.blob) && half == 1) throw failure("the registry went away");
+  };
+  CHECK_THAT(told(registry), Contains("layer 2 of 2") && Contains("the registry went away"));
+  CHECK(files_in(registry.directory.path()) == std::vector<std::string>{"layout"});
+}
+
+TEST_CASE("downloads that nobody waits for any more are cancelled", "[layers][oci][remote]") {
+  FakeRegistry registry;
+  ImageBuilder::Layer first = layer("a"), second = layer("b");
+  first.unpacked = "something else";
+  registry.root = registry.builder.image({first, second});
+  registry.before = [&](const Digest& digest, int) {
+    if (digest != Digest::of(second.blob)) return;
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!registry.cancelled && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    throw failure("cancelled");
+  };
+  CHECK_THAT(told(registry), Contains("diff-id-mismatch"));
+  CHECK(registry.cancelled);
+}
+
+TEST_CASE("layers that do not fit are not begun", "[layers][oci][remote]") {
+  FakeRegistry registry;
+  const auto only = layer("a");
+  Json config = registry.builder.descriptor(registry.builder.config({only}).dump());
+  Json huge = registry.builder.descriptor(only.blob);
+  huge["size"] = 1ull << 60;
+  registry.root = registry.builder.descriptor(
+      Json{{"schemaVersion", 2}, {"config", config}, {"layers", Json::array({huge})}}.dump());
+  CHECK_THAT(told(registry), Contains("its layers need"));
+  CHECK(registry.most == 0);
+}
+
+TEST_CASE("a layer of dsec is no image", "[layers][oci][remote]") {
+  FakeRegistry registry;
+  Json config = registry.builder.descriptor("{}");
+  config["mediaType"] = "application/vnd.dsec.layer.config.v1+json";
+  registry.root =
+      registry.builder.descriptor(Json{{"schemaVersion", 2}, {"config", config}, {"layers", Json::array()}}.dump());
+  CHECK_THAT(told(registry), Contains("no-image") && Contains("a layer that dsec published"));
+}
+
+TEST_CASE("without a way to a registry its images are refused", "[layers][oci][remote]") {
+  ImageSource source("//h.example/x:1", {}, fs::temp_directory_path());
+  Progress quiet;
+  CHECK_THROWS_AS(source.examine({.platform = "linux/amd64"}, quiet), Error);
+}
