@@ -5,7 +5,7 @@ readonly packages_build="g++ cmake ninja-build pkg-config ccache git ca-certific
   libarchive-dev libgit2-dev libsqlite3-dev libyaml-cpp-dev libcurl4-openssl-dev libssl-dev libseccomp-dev
   zlib1g-dev libzstd-dev liblzma-dev libbz2-dev catch2 libcli11-dev nlohmann-json3-dev libfmt-dev libspdlog-dev"
 readonly packages_test="python3 python3-pytest python3-pytest-timeout attr acl busybox-static bzip2 xz-utils zstd umoci
-  e2fsprogs"
+  buildah e2fsprogs"
 readonly packages_guest="qemu-system-x86 cpio mmdebstrap"
 readonly packages_lint="clang-format-14 shellcheck"
 readonly packages_tidy="clang-tidy"
