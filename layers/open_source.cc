@@ -48,6 +48,10 @@ std::unique_ptr<Source> open_docker(const std::string& rest, const OpenSourceOpt
   return std::make_unique<ImageSource>(rest, options.images, options.spool);
 }
 
+std::unique_ptr<Source> open_dockerfile(const std::string&, const OpenSourceOptions&) {
+  throw usage_error("a Dockerfile is built, not read").hint("dsec import or dsec build");
+}
+
 struct Scheme {
   std::string_view name, form;
   std::unique_ptr<Source> (*open)(const std::string& rest, const OpenSourceOptions& options);
@@ -62,6 +66,7 @@ constexpr std::array kSchemes = {
     Scheme{"dir", "dir:PATH", open_dir},
     Scheme{"git", "git:PATH|URL@REV", open_git},
     Scheme{"debootstrap", "debootstrap:SUITE[?include=PACKAGE,…]", open_debootstrap},
+    Scheme{"dockerfile", "dockerfile:DIR[?file=FILE&target=STAGE]", open_dockerfile},
 };
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include "layers/import.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "cli/command.h"
 #include "cli/commands.h"
@@ -12,6 +14,8 @@
 #include "cli/wiring.h"
 #include "core/base/error.h"
 #include "core/base/units.h"
+#include "layers/build/builder.h"
+#include "layers/dockerfile/request.h"
 #include "layers/open_source.h"
 
 namespace dsec::cli {
@@ -51,11 +55,37 @@ layers::ImportOptions import_options(const Options& options) {
   return out;
 }
 
-void run(const Options& options, Invocation& call) {
-  const layers::ImportOptions wanted = import_options(options);
+void refuse_for_dockerfile(const Options& options) {
+  if (options.to || !options.history.empty() || options.compression != "none" || options.collapse_limit ||
+      options.unpacked || options.entries || options.path_bytes || options.ratio)
+    throw usage_error("of the options of dsec import only --platform and --label are for dockerfile: sources");
+}
+
+engine::StoredLayer build(const Options& options, const layers::ImportOptions& wanted, Invocation& call) {
+  refuse_for_dockerfile(options);
+  Wiring& wiring = call.wiring();
+  layers::LayerRecipe recipe{.name = wanted.name, .tag = wanted.tag, .from = options.source};
+  recipe.platform = wanted.platform;
+  recipe.labels = wanted.labels;
+  const std::size_t jobs = std::max(1u, std::thread::hardware_concurrency());
+  return layers::build_one(recipe, std::filesystem::current_path(), {.targets = {}, .jobs = jobs, .on_failure = {}},
+                           {.store = wiring.layer_store(),
+                            .engine = [&wiring]() -> engine::LocalEngine& { return wiring.engine(); },
+                            .cache = wiring.home().cache() / "build",
+                            .progress = call.progress()})
+      .layer;
+}
+
+engine::StoredLayer make(const Options& options, const layers::ImportOptions& wanted, Invocation& call) {
+  if (layers::dockerfile::Request::is_one(options.source)) return build(options, wanted, call);
   const std::unique_ptr<layers::Source> source = layers::open_source(
       source_text(options), {.directory = {}, .spool = call.wiring().home().cache(), .images = call.wiring().images()});
-  const engine::StoredLayer layer = layers::import_layer(call.wiring().layer_store(), *source, wanted, call.progress());
+  return layers::import_layer(call.wiring().layer_store(), *source, wanted, call.progress());
+}
+
+void run(const Options& options, Invocation& call) {
+  const layers::ImportOptions wanted = import_options(options);
+  const engine::StoredLayer layer = make(options, wanted, call);
   call.end_progress();
   if (call.out().json()) return call.out().json(to_json(layer));
   call.out().line(wanted.name.str() + ":" + wanted.tag + " " + layer.digest.str() + " " +
@@ -66,12 +96,13 @@ void run(const Options& options, Invocation& call) {
 
 void add_import(Command& root) {
   auto options = std::make_shared<Options>();
-  Command& verb = root.verb("import", "Make a layer of an image, an archive, a folder or a git repository");
+  Command& verb =
+      root.verb("import", "Make a layer of an image, an archive, a folder, a git repository or a Dockerfile");
   verb.positional("NAME", options->name, "KIND/NAME[:TAG] of the new layer; KIND: base, workspace, toolkit");
-  verb.positional("SOURCE", options->source,
-                  "docker://HOST/REPO[:TAG|@DIGEST], oci-layout:DIR[:REF], oci-archive:FILE, "
-                  "docker-archive:FILE[:REF], tar:FILE|-, dir:PATH, "
-                  "git:PATH|URL@REV or debootstrap:SUITE");
+  verb.positional(
+      "SOURCE", options->source,
+      "docker://HOST/REPO[:TAG|@DIGEST], oci-layout:DIR[:REF], oci-archive:FILE, "
+      "docker-archive:FILE[:REF], tar:FILE|-, dir:PATH, git:PATH|URL@REV, debootstrap:SUITE or dockerfile:DIR");
   verb.option("--to", "PATH", options->to,
               "Where the files go inside the layer (default: /workspace for git, / otherwise)");
   verb.option("--platform", "OS/ARCH", options->platform, "Which image of an index (default: this host's)");
@@ -88,6 +119,7 @@ void add_import(Command& root) {
   verb.example("dsec import base/python:3.11 docker://docker.io/library/python:3.11");
   verb.example("dsec import base/python:3.11 oci-archive:python.tar");
   verb.example("dsec import workspace/toolz git:./toolz@3f2c9d1");
+  verb.example("dsec import base/task 'dockerfile:task/environment?target=test'");
   verb.example("mmdebstrap --variant=minbase stable | dsec import base/debian tar:-");
   verb.runs([options](Invocation& call) { run(*options, call); });
 }

@@ -1,6 +1,7 @@
 #include "layers/build/builder.h"
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -9,6 +10,7 @@
 #include "core/base/json.h"
 #include "core/base/units.h"
 #include "core/engine/compose_spec.h"
+#include "layers/build/dockerfile_build.h"
 #include "layers/build/environments.h"
 #include "layers/build/merge_source.h"
 #include "layers/build/recipe_inputs.h"
@@ -18,6 +20,7 @@
 #include "layers/build/stack_lookup.h"
 #include "layers/build/step_cache.h"
 #include "layers/dir/scrub.h"
+#include "layers/dockerfile/request.h"
 #include "layers/import.h"
 
 namespace dsec::layers {
@@ -77,7 +80,9 @@ class LayerBuild {
       if (locked && input_digests(recipe_, inputs) != locked->inputs)
         throw usage_error("its files are not those that were locked").hint("dsec build without --locked");
       if (stored) return finish(*std::move(stored), BuildOutcome::Kind::Cached);
-      BuildOutcome made = recipe_.from.empty() ? from_steps(inputs) : from_source(*inputs.front());
+      BuildOutcome made = recipe_.from.empty()      ? from_steps(inputs)
+                          : !inputs.front()->source ? from_dockerfile(inputs.front()->facts)
+                                                    : from_source(*inputs.front());
       if (locked && made.layer.digest != locked->digest)
         throw failure("it would be " + made.layer.digest.brief() + ", dsec.lock has " + locked->digest.brief())
             .hint("dsec pull the locked layer, or dsec build without --locked to lock what is built now");
@@ -120,7 +125,7 @@ class LayerBuild {
     if (step) options.labels[kStepLabel] = recipe_.ref();
     Quietly quietly(ports_.progress);
     if (!step && !recipe_.compress.empty()) options.compression = recipe_.compress;
-    return import_layer(ports_.store, examined, options, recipe_.from.empty() ? quietly : ports_.progress);
+    return import_layer(ports_.store, examined, options, recipe_.from.empty() || step ? quietly : ports_.progress);
   }
 
   BuildOutcome from_source(RecipeInput& input) {
@@ -131,6 +136,29 @@ class LayerBuild {
     const StoredLayer made = import(*input.source, std::move(input.facts), input.to, false);
     cache_.put(key, made);
     return finish(made, BuildOutcome::Kind::Built);
+  }
+
+  BuildOutcome from_dockerfile(const SourceFacts& facts) {
+    const DockerfileJob job{
+        .recipe = recipe_,
+        .directory = project_.directory,
+        .inputs = facts.provenance.inputs,
+        .layer = [this](const LayerRef& ref) { return named_layer(ref); },
+        .make_step = [this](Source& source, SourceFacts made) { return import(source, std::move(made), "/", true); }};
+    const DockerfileOutcome made = build_dockerfile(job, options_, ports_);
+    BuildOutcome outcome = finish(made.layer, made.cached ? BuildOutcome::Kind::Cached : BuildOutcome::Kind::Built);
+    outcome.steps = made.steps;
+    outcome.cached_steps = made.cached_steps;
+    return outcome;
+  }
+
+  std::optional<StoredLayer> named_layer(const LayerRef& named) const {
+    const LayerRecipe* made_here = project_.layer(named);
+    const LayerRef ref = made_here ? LayerRef::parse(made_here->ref()) : named;
+    std::optional<StoredLayer> layer = ports_.store.find(ref);
+    if (layer || !ports_.pull || options_.offline) return layer;
+    ports_.pull(ref);
+    return ports_.store.find(ref);
   }
 
   // ---- layers made by steps ----
@@ -243,11 +271,13 @@ class LayerBuild {
     if (input) return import(*input->source, input->facts, input->to, true);
     std::vector<StoredLayer> stack = below;
     stack.insert(stack.end(), made.begin(), made.end());
+    const Scrub scrub = Scrub::standard(recipe_.scrub, recipe_.keep);
     RunRequest request{.recipe = recipe_,
-                       .number = i + 1,
+                       .name = "step " + std::to_string(i + 1),
                        .step = std::get<RunStep>(recipe_.steps[i]),
                        .stack = stack,
                        .settings = settings,
+                       .scrub = scrub,
                        .key = key};
     // Steps that came before are below this one too: what it deletes of theirs must stay deleted until all are merged.
     StackLookup with_steps(stack, ports_.store);
@@ -263,24 +293,50 @@ class LayerBuild {
   StepCache cache_;
 };
 
-/// Indexes of the recipes that the targets need, in the order of the file.
-std::vector<std::size_t> wanted_recipes(const Project& project, const std::vector<std::string>& targets) {
-  std::set<std::size_t> wanted;
-  const auto want = [&](const LayerRef& first) {
-    for (const LayerRecipe* recipe = project.layer(first); recipe;
-         recipe = recipe->on ? project.layer(*recipe->on) : nullptr)
-      wanted.insert(static_cast<std::size_t>(recipe - project.layers.data()));
+/// The recipes of the file that one stands on: `on`, or what its Dockerfile is made from.
+std::vector<std::size_t> recipes_below(const Project& project, const LayerRecipe& recipe) {
+  std::vector<LayerRef> refs;
+  if (recipe.on) refs.push_back(*recipe.on);
+  if (dockerfile::Request::is_one(recipe.from))
+    refs = attempt("cannot build " + recipe.ref(), [&] { return dockerfile_layers(recipe, project.directory); });
+  std::vector<std::size_t> below;
+  for (const LayerRef& ref : refs)
+    if (const LayerRecipe* made_here = project.layer(ref))
+      below.push_back(static_cast<std::size_t>(made_here - project.layers.data()));
+  return below;
+}
+
+/// The recipes that the targets need, each with those that it stands on, in the order of the file.
+using Wanted = std::map<std::size_t, std::vector<std::size_t>>;
+
+/// Goes from a recipe to all that it stands on. Throws Error (Usage) when that is the recipe itself.
+void want(const Project& project, std::size_t recipe, std::set<std::size_t>& above, Wanted& wanted) {
+  if (!above.insert(recipe).second) throw usage_error(quote(project.layers[recipe].name.str()) + " stands on itself");
+  if (!wanted.contains(recipe)) {
+    const std::vector<std::size_t> below = recipes_below(project, project.layers[recipe]);
+    for (const std::size_t other : below) want(project, other, above, wanted);
+    wanted.emplace(recipe, below);
+  }
+  above.erase(recipe);
+}
+
+Wanted wanted_recipes(const Project& project, const std::vector<std::string>& targets) {
+  Wanted wanted;
+  const auto want_ref = [&](const LayerRef& ref) {
+    std::set<std::size_t> above;
+    if (const LayerRecipe* recipe = project.layer(ref))
+      want(project, static_cast<std::size_t>(recipe - project.layers.data()), above, wanted);
   };
   if (targets.empty())
-    for (std::size_t i = 0; i < project.layers.size(); ++i) wanted.insert(i);
+    for (const LayerRecipe& recipe : project.layers) want_ref(LayerRef::parse(recipe.ref()));
   for (const std::string& target : targets) {
     if (const EnvironmentSpec* spec = project.environment(target)) {
-      for (const LayerRef& ref : spec->layers()) want(ref);
+      for (const LayerRef& ref : spec->layers()) want_ref(ref);
       continue;
     }
     const bool is_ref = target.find('/') != std::string::npos;
     if (is_ref && project.layer(LayerRef::parse(target))) {
-      want(LayerRef::parse(target));
+      want_ref(LayerRef::parse(target));
       continue;
     }
     std::vector<std::string> names;
@@ -290,47 +346,66 @@ std::vector<std::size_t> wanted_recipes(const Project& project, const std::vecto
     for (const std::string& near : nearest_names(target, names)) error.hint("did you mean " + near);
     throw error;
   }
-  return {wanted.begin(), wanted.end()};
+  return wanted;
 }
+
+/// Layers that build at the same time may all need the engine, which is made when it is first asked for, and
+/// registries.
+class SharedPorts {
+ public:
+  explicit SharedPorts(const BuildPorts& ports)
+      : ports_{ports.store,
+               [this, &ports]() -> engine::LocalEngine& {
+                 const std::lock_guard guard(engine_mutex_);
+                 return ports.engine();
+               },
+               ports.cache, ports.progress,
+               [this, &ports](const LayerRef& ref) {
+                 const std::lock_guard guard(pull_mutex_);
+                 if (ports.pull) ports.pull(ref);
+               }} {}
+  SharedPorts(const SharedPorts&) = delete;
+  const BuildPorts& get() const noexcept { return ports_; }
+
+ private:
+  std::mutex engine_mutex_, pull_mutex_;
+  BuildPorts ports_;
+};
 
 }  // namespace
 
 std::vector<BuildOutcome> build(const Project& project, const BuildOptions& options, const BuildPorts& ports) {
-  const std::vector<std::size_t> wanted = wanted_recipes(project, options.targets);
+  const Wanted wanted = wanted_recipes(project, options.targets);
   std::vector<const LayerRecipe*> recipes;
-  for (const std::size_t i : wanted) recipes.push_back(&project.layers[i]);
+  std::map<std::size_t, std::size_t> number;
+  for (const auto& [recipe, below] : wanted) {
+    number[recipe] = recipes.size();
+    recipes.push_back(&project.layers[recipe]);
+  }
   check_files(project, recipes);
   const std::optional<Lock> lock = read_lock(project);
   if (options.locked && !lock)
     throw usage_error("there is no " + quote(lock_path(project).native()) + " to hold the build to")
         .hint("dsec build without --locked");
-  std::vector<std::vector<std::size_t>> after(wanted.size());
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    const LayerRecipe& recipe = project.layers[wanted[i]];
-    const LayerRecipe* below = recipe.on ? project.layer(*recipe.on) : nullptr;
-    for (std::size_t j = 0; below && j < wanted.size(); ++j)
-      if (&project.layers[wanted[j]] == below) after[i].push_back(j);
-  }
-  // Layers that build at the same time may all need the engine, which is made when it is first asked for.
-  std::mutex engine_mutex, pull_mutex;
-  const BuildPorts shared{ports.store,
-                          [&]() -> engine::LocalEngine& {
-                            const std::lock_guard guard(engine_mutex);
-                            return ports.engine();
-                          },
-                          ports.cache, ports.progress,
-                          [&](const LayerRef& ref) {
-                            const std::lock_guard guard(pull_mutex);
-                            if (ports.pull) ports.pull(ref);
-                          }};
-  std::vector<std::optional<BuildOutcome>> outcomes(wanted.size());
-  run_in_order(wanted.size(), after, options.jobs, [&](std::size_t i) {
-    outcomes[i] = LayerBuild(project, project.layers[wanted[i]], options, shared, lock).run();
+  std::vector<std::vector<std::size_t>> after(recipes.size());
+  for (const auto& [recipe, below] : wanted)
+    for (const std::size_t other : below) after[number[recipe]].push_back(number[other]);
+  const SharedPorts shared(ports);
+  std::vector<std::optional<BuildOutcome>> outcomes(recipes.size());
+  run_in_order(recipes.size(), after, options.jobs, [&](std::size_t i) {
+    outcomes[i] = LayerBuild(project, *recipes[i], options, shared.get(), lock).run();
   });
   if (!options.locked) write_lock(project, make_lock(project, ports.store, WhenMissing::KeepOld, lock), ports.store);
   std::vector<BuildOutcome> result;
   for (std::optional<BuildOutcome>& outcome : outcomes) result.push_back(*std::move(outcome));
   return result;
+}
+
+BuildOutcome build_one(const LayerRecipe& recipe, const fs::path& directory, const BuildOptions& options,
+                       const BuildPorts& ports) {
+  const Project alone{{}, directory, {}, {recipe}, {}, {}, {}};
+  const SharedPorts shared(ports);
+  return LayerBuild(alone, alone.layers[0], options, shared.get(), std::nullopt).run();
 }
 
 }  // namespace dsec::layers

@@ -52,4 +52,8 @@ struct BuildPorts {
 /// Throws Error for the first failure, after layers under way have ended.
 std::vector<BuildOutcome> build(const Project& project, const BuildOptions& options, const BuildPorts& ports);
 
+/// Makes the layer of one recipe that stands in no file; paths in it begin at `directory`. Writes no lock.
+BuildOutcome build_one(const LayerRecipe& recipe, const std::filesystem::path& directory, const BuildOptions& options,
+                       const BuildPorts& ports);
+
 }  // namespace dsec::layers

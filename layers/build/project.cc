@@ -11,6 +11,7 @@
 #include "core/base/json.h"
 #include "core/base/units.h"
 #include "layers/build/schema.h"
+#include "layers/dockerfile/request.h"
 
 namespace dsec::layers {
 namespace fs = std::filesystem;
@@ -316,13 +317,20 @@ class Reader {
     const std::string& text = node.Scalar();
     const std::size_t colon = text.find(':');
     const std::string scheme = colon == std::string::npos ? text : text.substr(0, colon);
-    const bool known = scheme == "git" || scheme == "debootstrap" || scheme == "docker" || is_file_scheme(scheme);
+    const bool known = scheme == "git" || scheme == "debootstrap" || scheme == "docker" || scheme == "dockerfile" ||
+                       is_file_scheme(scheme);
     if (!known || colon == std::string::npos) {
       std::vector<std::string> schemes = file_schemes();
-      schemes.insert(schemes.end(), {"git", "debootstrap", "docker"});
+      schemes.insert(schemes.end(), {"git", "debootstrap", "docker", "dockerfile"});
       const std::vector<std::string> near = nearest_names(scheme, schemes, 1);
       return report(node, quote(text) + " is no source" +
                               (near.empty() ? "; see man dsec-sources" : "; did you mean " + near[0] + ":?"));
+    }
+    if (scheme != "dockerfile") return;
+    try {
+      dockerfile::Request::parse(text, "");
+    } catch (const Error& error) {
+      report(node, error.message());
     }
   }
 

@@ -2,6 +2,8 @@
 
 #include "core/base/error.h"
 #include "layers/build/copy_source.h"
+#include "layers/build/dockerfile_build.h"
+#include "layers/dockerfile/request.h"
 #include "layers/git/remote.h"
 #include "layers/open_source.h"
 
@@ -29,7 +31,14 @@ class Opening {
   Opening(const Project& project, const LayerRecipe& recipe, const InputOptions& options, Progress& progress)
       : project_(project), recipe_(recipe), options_(options), progress_(progress) {}
 
-  RecipeInput from() const { return examined({open(source_of(recipe_)), place_of(recipe_), {}}); }
+  RecipeInput from() const {
+    if (!dockerfile::Request::is_one(recipe_.from)) return from_source();
+    RecipeInput input;
+    input.facts.provenance.inputs = dockerfile_inputs(recipe_, project_.directory);
+    return input;
+  }
+
+  RecipeInput from_source() const { return examined({open(source_of(recipe_)), place_of(recipe_), {}}); }
 
   std::optional<RecipeInput> of(const Step& step) const {
     if (const auto* copy = std::get_if<CopyStep>(&step)) {

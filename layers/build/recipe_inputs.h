@@ -16,8 +16,8 @@ namespace dsec::layers {
 
 /// What a recipe takes in: the source of `from`, or of one step, examined.
 struct RecipeInput {
-  std::unique_ptr<Source> source;
-  std::string to;  ///< where it goes in the layer
+  std::unique_ptr<Source> source;  ///< null: a Dockerfile, of which `facts` has the inputs alone
+  std::string to;                  ///< where it goes in the layer
   SourceFacts facts;
 };
 

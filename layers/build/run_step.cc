@@ -148,7 +148,7 @@ engine::StoredLayer run_step(const RunRequest& request, StackLookup& below, cons
                              const BuildPorts& ports,
                              const std::function<engine::StoredLayer(Source&, SourceFacts)>& make_layer) {
   engine::LocalEngine& engine = ports.engine();
-  const std::string step = request.recipe.ref() + " step " + std::to_string(request.number);
+  const std::string step = request.recipe.ref() + " " + request.name;
   StepOutput output(ports.cache.parent_path() / "build-logs" / (request.key.hex().substr(0, 16) + ".log"), step,
                     ports.progress);
   const StepSandbox sandbox(engine, sandbox_of(request));
@@ -162,11 +162,10 @@ engine::StoredLayer run_step(const RunRequest& request, StackLookup& below, cons
   }
   engine.stop(sandbox.id(), std::chrono::milliseconds(0));
   const UniqueFd upper = engine.open_writable_layer(sandbox.id());
-  StepTree tree(open_upper_source({.upper = "/proc/self/fd/" + std::to_string(upper.get()),
-                                   .lower = {},
-                                   .scrub = Scrub::standard(request.recipe.scrub, request.recipe.keep),
-                                   .ids = {}}),
-                below);
+  StepTree tree(
+      open_upper_source(
+          {.upper = "/proc/self/fd/" + std::to_string(upper.get()), .lower = {}, .scrub = request.scrub, .ids = {}}),
+      below);
   SourceFacts facts = tree.examine({}, ports.progress);
   facts.provenance.source = "build";
   return make_layer(tree, std::move(facts));

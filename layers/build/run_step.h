@@ -1,10 +1,12 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "layers/build/builder.h"
 #include "layers/build/stack_lookup.h"
+#include "layers/dir/scrub.h"
 #include "layers/source.h"
 
 namespace dsec::layers {
@@ -12,10 +14,11 @@ namespace dsec::layers {
 /// A `run` step and where it runs.
 struct RunRequest {
   const LayerRecipe& recipe;
-  std::size_t number;  ///< of the step, from 1
+  std::string name;  ///< of the step, for messages: "step 3"
   const RunStep& step;
   const std::vector<engine::StoredLayer>& stack;  ///< bottom to top: `on` and the steps before
   const ImageConfig& settings;                    ///< of the steps before
+  const Scrub& scrub;                             ///< what is taken away from what it wrote
   Digest key;
 };
 

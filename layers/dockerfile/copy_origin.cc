@@ -1,0 +1,221 @@
+#include "layers/dockerfile/copy_origin.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <deque>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "layers/dir/tree_digest.h"
+#include "layers/dir/tree_reader.h"
+
+namespace dsec::layers::dockerfile {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr int kMostLinks = 40;
+constexpr std::size_t kPiece = 1 << 20;
+
+std::deque<std::string> parts_of(const std::string& path) {
+  std::deque<std::string> parts;
+  for (std::size_t at = 0; at < path.size();) {
+    const std::size_t slash = std::min(path.find('/', at), path.size());
+    if (slash > at) parts.push_back(path.substr(at, slash - at));
+    at = slash + 1;
+  }
+  return parts;
+}
+
+FoundEntry found_entry(int parent, const std::string& path, const struct stat& info) {
+  FoundEntry found{.parent = parent, .name = path.empty() ? "." : base_of(path), .path = path};
+  found.info = info;
+  return found;
+}
+
+}  // namespace
+
+std::string base_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+std::string parent_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash);
+}
+std::string joined(const std::string& directory, const std::string& name) {
+  return directory.empty() ? name : name.empty() ? directory : directory + "/" + name;
+}
+
+std::string CopyOrigin::resolve(const std::string& path) {
+  std::deque<std::string> left = parts_of(path);
+  std::string at;
+  int links = 0;
+  while (!left.empty()) {
+    const std::string part = left.front();
+    left.pop_front();
+    if (part == ".") continue;
+    if (part == "..") {
+      at = parent_of(at);
+      continue;
+    }
+    const std::string next = joined(at, part);
+    const std::optional<Entry> entry = find(next);
+    if (!entry || entry->type != EntryType::Symlink) {
+      at = next;
+      continue;
+    }
+    if (++links > kMostLinks) throw usage_error(quote(path) + " leads through too many symlinks");
+    if (entry->target.starts_with('/')) at.clear();
+    const std::deque<std::string> target = parts_of(entry->target);
+    left.insert(left.begin(), target.begin(), target.end());
+  }
+  return at;
+}
+
+std::string CopyOrigin::text(const std::string& file, std::size_t limit) {
+  std::string text;
+  content(file, [&](std::string_view bytes) {
+    if (text.size() + bytes.size() > limit)
+      throw failure(quote(file) + " has more than " + std::to_string(limit) + " bytes");
+    text += bytes;
+  });
+  return text;
+}
+
+// ---- a folder ----
+
+ContextOrigin::ContextOrigin(const fs::path& folder, IgnoreList ignore)
+    : folder_(folder), root_(open_file(folder, O_RDONLY | O_DIRECTORY)), ignore_(std::move(ignore)) {
+  struct stat info {};
+  if (::fstat(root_.get(), &info) != 0) throw system_error("stat " + quote(folder.native()));
+  device_ = info.st_dev;
+}
+
+UniqueFd ContextOrigin::folder_of(const std::string& path) const {
+  open_how how{};
+  how.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV;
+  const std::string name = path.empty() ? "." : path;
+  UniqueFd fd(static_cast<int>(::syscall(SYS_openat2, root_.get(), name.c_str(), &how, sizeof how)));
+  if (!fd && errno != ENOENT && errno != ENOTDIR && errno != ELOOP && errno != EXDEV)
+    throw system_error("open " + quote((folder_ / path).native()));
+  return fd;
+}
+
+std::optional<Entry> ContextOrigin::find(const std::string& path) {
+  const UniqueFd parent = folder_of(parent_of(path));
+  if (!parent) return std::nullopt;
+  struct stat info {};
+  if (::fstatat(parent.get(), path.empty() ? "." : base_of(path).c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (errno == ENOENT) return std::nullopt;
+    throw system_error("stat " + quote((folder_ / path).native()));
+  }
+  if (info.st_dev != device_ || S_ISSOCK(info.st_mode)) return std::nullopt;
+  const FoundEntry found = found_entry(parent.get(), path, info);
+  const TreeReader reader("/proc/self/fd/" + std::to_string(parent.get()));
+  Entry entry = entry_of(found);
+  if (entry.type == EntryType::Symlink) entry.target = reader.link_target(found);
+  entry.xattrs = portable_xattrs(reader.xattrs(found));
+  if (entry.type == EntryType::File) found_.emplace(path, info);
+  return entry;
+}
+
+std::vector<std::string> ContextOrigin::names(const std::string& directory) {
+  const UniqueFd folder = folder_of(directory);
+  if (!folder) throw failure(quote(directory) + " changed while it was read");
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator at("/proc/self/fd/" + std::to_string(folder.get()), error), end; !error && at != end;
+       at.increment(error))
+    names.push_back(at->path().filename().native());
+  if (error) throw system_error("read " + quote((folder_ / directory).native()), error.value());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void ContextOrigin::content(const std::string& file, const std::function<void(std::string_view)>& take) {
+  const UniqueFd parent = folder_of(parent_of(file));
+  if (!parent) throw failure(quote(file) + " changed while it was read");
+  TreeReader("/proc/self/fd/" + std::to_string(parent.get()))
+      .content(found_entry(parent.get(), file, found_.at(file)), take);
+}
+
+FileSpan ContextOrigin::open(const std::string& file) const {
+  const UniqueFd parent = folder_of(parent_of(file));
+  if (!parent) throw failure(quote(file) + " changed while it was read");
+  UniqueFd fd(::openat(parent.get(), base_of(file).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  if (!fd) throw system_error("open " + quote((folder_ / file).native()));
+  return FileSpan::open("/proc/self/fd/" + std::to_string(fd.get()));
+}
+
+Digest ContextOrigin::digest() {
+  TreeDigest digest;
+  std::vector<std::string> waiting = {""};
+  while (!waiting.empty()) {
+    const std::string path = std::move(waiting.back());
+    waiting.pop_back();
+    std::optional<Entry> entry = path.empty() ? find("") : find(path);
+    if (!entry) continue;
+    const bool left_out = !path.empty() && ignore_.excludes(path);
+    if (!left_out && !path.empty()) {
+      entry->uid = entry->gid = 0;
+      entry->mtime = {};
+      digest.entry(*entry);
+      if (entry->type == EntryType::File) content(path, [&](std::string_view bytes) { digest.data(bytes); });
+    }
+    if (entry->type != EntryType::Directory || (left_out && !ignore_.has_exceptions())) continue;
+    std::vector<std::string> inside = names(path);
+    for (auto name = inside.rbegin(); name != inside.rend(); ++name) waiting.push_back(joined(path, *name));
+  }
+  return digest.finish();
+}
+
+// ---- layers ----
+
+StackOrigin::StackOrigin(engine::LayerStore& store, std::span<const engine::StoredLayer> bottom_to_top) {
+  if (!bottom_to_top.empty()) tree_.emplace(store, bottom_to_top, MergedTree::Contents::Yes);
+  for (const engine::StoredLayer& layer : bottom_to_top)
+    implicit_.emplace_back(layer.manifest.implicit_parents.begin(), layer.manifest.implicit_parents.end());
+}
+
+std::optional<Entry> StackOrigin::find(const std::string& path) {
+  if (!tree_)
+    return path.empty() ? std::optional(Entry{.path = "", .type = EntryType::Directory, .mode = 0755}) : std::nullopt;
+  const std::optional<MergedNode> node = tree_->find(path);
+  if (!node || node->is_whiteout()) return std::nullopt;
+  const auto meant = std::find_if(node->parts.begin(), node->parts.end(), [&](const StackedInode& part) {
+    return !part.inode.is_directory() || !implicit_[tree_->layer_of(part.image)].contains(path);
+  });
+  const StackedInode& shown = meant == node->parts.end() ? node->top() : *meant;
+  Entry entry = to_entry(tree_->image(shown.image), path, shown.inode);
+  entry.xattrs = portable_xattrs(std::move(entry.xattrs));
+  return entry;
+}
+
+std::vector<std::string> StackOrigin::names(const std::string& directory) {
+  std::vector<std::string> names;
+  if (!tree_) return names;
+  const std::optional<MergedNode> node = tree_->find(directory);
+  if (!node || !node->is_directory()) return names;
+  for (const auto& [name, child] : tree_->children(*node))
+    if (!child.is_whiteout()) names.push_back(name);
+  return names;
+}
+
+void StackOrigin::content(const std::string& file, const std::function<void(std::string_view)>& take) {
+  const std::optional<MergedNode> node = tree_ ? tree_->find(file) : std::nullopt;
+  if (!node || !node->top().inode.is_file()) throw failure(quote(file) + " is no file");
+  const StackedInode& top = node->top();
+  std::string piece(std::min<std::uint64_t>(kPiece, top.inode.size), '\0');
+  for (std::uint64_t at = 0; at < top.inode.size;) {
+    const std::size_t got = tree_->image(top.image).read(top.inode, at, piece.data(), piece.size());
+    if (got == 0) throw failure("the contents of " + quote(file) + " end early");
+    take(std::string_view(piece).substr(0, got));
+    at += got;
+  }
+}
+
+}  // namespace dsec::layers::dockerfile
