@@ -12,7 +12,7 @@ class Invocation;
 
 /// What snapshot and commit have in common.
 struct SnapshotFlags {
-  std::string sandbox, name;
+  std::string sandbox, name, op_id;
   std::vector<std::string> labels;
   bool scrub = false;
 };

@@ -1,5 +1,7 @@
 #include "cli/traj_text.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/exec_json.h"
@@ -14,23 +16,50 @@ namespace {
 
 bool is_command(const Operation& operation) { return operation.kind == "exec" || operation.kind == "session"; }
 
+// Of what an imported trajectory says nothing is certain.
+std::string text_of(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  try {
+    return bytes_of_json(value);
+  } catch (const Error&) {
+    return canonical_json(value);
+  }
+}
+
 std::string words_of(const Json& argv) {
   std::string text;
-  for (const Json& word : argv) text += (text.empty() ? "" : " ") + bytes_of_json(word);
+  for (const Json& word : argv) text += (text.empty() ? "" : " ") + text_of(word);
   return text;
 }
 
+std::string first_line(const std::string& text) {
+  constexpr std::size_t kMost = 100;
+  const std::size_t end = std::min(text.find('\n'), text.size());
+  return end > kMost ? text.substr(0, kMost) + "…" : end < text.size() ? text.substr(0, end) + " …" : text;
+}
+
 }  // namespace
+
+engine::Trajectory find_trajectory(const std::string& what, engine::Engine& engine) {
+  std::error_code error;
+  if (what.find('/') == std::string::npos && !std::filesystem::exists(what, error)) return engine.trajectory(what);
+  // What is opened is no symlink, which a trajectory's directory could have been made to hold.
+  const std::filesystem::path place = std::filesystem::canonical(what, error);
+  if (error) throw usage_error("open " + quote(what) + ": " + errno_text(error.value()));
+  return engine::Trajectory::read(place);
+}
 
 std::string describe_request(const Operation& operation) {
   const Json request = parse_json(operation.request, "request");
   std::string rest;
   if (request.contains("argv")) rest = words_of(request["argv"]);
-  for (const char* member : {"command", "path", "method", "port", "name", "host"}) {
+  for (const char* member : {"command", "path", "method", "port", "name", "host", "function", "format", "source"}) {
     const auto found = request.find(member);
-    if (found == request.end()) continue;
-    rest += (rest.empty() ? "" : " ") + (found->is_number() ? found->dump() : bytes_of_json(*found));
+    if (found != request.end()) rest += (rest.empty() ? "" : " ") + text_of(*found);
   }
+  // What was said where a trajectory was imported from.
+  if (const auto message = request.find("message"); message != request.end())
+    if (const std::string said = first_line(text_of(*message)); !said.empty()) rest += ": " + said;
   return printable(operation.kind + (rest.empty() ? "" : " " + rest));
 }
 
@@ -40,8 +69,10 @@ std::string describe_outcome(const Operation& operation) {
   const Json result = parse_json(operation.done->result, "result");
   if (operation.done->outcome == Operation::Outcome::Failed) {
     const Json chain = result.value("error", Json::object()).value("chain", Json::array());
-    return "failed" + (chain.empty() ? "" : ": " + printable(chain.back().get<std::string>()));
+    return "failed" + (chain.empty() ? "" : ": " + printable(text_of(chain.back())));
   }
+  // Where it was imported from nobody keeps exit codes.
+  if (result.contains("combined")) return "ended";
   return is_command(operation) ? describe_end(exec_result_of(operation)) : "ok";
 }
 

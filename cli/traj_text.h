@@ -2,10 +2,14 @@
 
 #include <string>
 
+#include "core/engine/engine.h"
 #include "core/engine/secrets.h"
 #include "core/engine/trajectory.h"
 
 namespace dsec::cli {
+
+/// A trajectory by the name of its sandbox, or in a file or folder; a path is what is written as one, or is there.
+engine::Trajectory find_trajectory(const std::string& what, engine::Engine& engine);
 
 /// What was asked for, in one line: "exec pytest -q", "write /workspace".
 std::string describe_request(const Operation& operation);

@@ -13,7 +13,7 @@ namespace dsec::cli {
 namespace {
 
 struct Options {
-  std::string sandbox, name;
+  std::string sandbox, name, op_id;
   std::optional<std::uint64_t> count;
   std::vector<std::string> labels;
 };
@@ -22,7 +22,7 @@ void run(const Options& options, Invocation& call) {
   require_root("fork");
   const std::vector<engine::SandboxInfo> made = call.wiring().engine().fork(
       options.sandbox,
-      {options.count.value_or(1), options.name, parse_labels(options.labels), {.op_id = "", .origin = Origin::Cli}});
+      {options.count.value_or(1), options.name, parse_labels(options.labels), operation_context(options.op_id)});
   for (const engine::SandboxInfo& info : made) {
     if (call.out().json())
       call.out().json_line(to_json(info));
@@ -41,6 +41,7 @@ void add_fork(Command& root) {
   verb.option("--name", "NAME", options->name,
               "They are called NAME-1, NAME-2 … (default: the sandbox's name, if any)");
   verb.options("-l,--label", "KEY=VALUE", options->labels, "Label of the forks, over those of the sandbox");
+  declare_op_id(verb, options->op_id);
   verb.note(
       "All share one copy of what the sandbox has changed, and every page of it. No processes are copied. Each fork "
       "has "

@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/invocation.h"
+#include "cli/sandbox_flags.h"
 #include "cli/wiring.h"
 #include "core/base/error.h"
 #include "core/base/units.h"
@@ -125,7 +126,7 @@ void log(const LogFlags& flags, Invocation& call) {
 }
 
 struct SetFlags {
-  std::string name, phase;
+  std::string name, phase, op_id;
   std::vector<std::string> allow, deny;
   bool nothing = false;
   std::optional<bool> strict;
@@ -150,7 +151,8 @@ void set(const SetFlags& flags, Invocation& call) {
     for (const auto& text : flags.deny) policy.deny.push_back(NetworkRule::parse(text));
   }
   if (flags.strict) policy.strict = *flags.strict;
-  attempt("cannot set the network of sandbox " + info.id, [&] { engine.set_network(info.id, plan); });
+  attempt("cannot set the network of sandbox " + info.id,
+          [&] { engine.set_network(info.id, plan, operation_context(flags.op_id)); });
   if (call.out().json())
     call.out().json({{"id", info.id}, {"plan", to_json(*engine.network(info.id).plan)}});
   else
@@ -185,6 +187,7 @@ void add_net_set(Command& net) {
   verb.flag("--nothing", flags->nothing, "Allow nothing");
   verb.flag("--strict", flags->strict, "Only TLS and HTTP that show whom they are for; --strict=false: end that");
   verb.choice("--phase", flags->phase, {"setup", "agent", "verify", "none"}, "Switch to the policy of a phase");
+  declare_op_id(verb, flags->op_id);
   verb.note(
       "The rules given are all that hold from now on, in the present phase if it has a policy of its own. Connections "
       "that they do not allow are cut at once.");

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -21,21 +20,13 @@
 #include "layers/git/line_diff.h"
 
 namespace dsec::cli {
-namespace fs = std::filesystem;
 namespace {
 
 struct Options {
   std::string what, normalise;
   std::optional<std::uint64_t> until;
-  bool check = false, shell = false, keep_going = false, keep = false;
+  bool check = false, shell = false, keep_going = false, keep = false, trust = false;
 };
-
-engine::Trajectory find(const std::string& what, engine::Engine& engine) {
-  // A path is one that is written as such, or that is there; everything else names a sandbox.
-  std::error_code error;
-  if (what.find('/') != std::string::npos || fs::exists(what, error)) return engine::Trajectory::read(what);
-  return engine.trajectory(what);
-}
 
 std::string_view word(engine::ReplayedOperation::State state) {
   switch (state) {
@@ -102,6 +93,30 @@ class Teller {
   const bool quiet_;
 };
 
+// Whoever wrote a trajectory elsewhere says what its sandbox is made of, and what runs in it.
+void refuse_parts_of_the_host(const SandboxSpec& spec, const engine::Trajectory& trajectory, const engine::Home& home,
+                              const std::string& what) {
+  // One of this home was recorded here, unless it says where it came from.
+  if (trajectory.header.source.empty() && trajectory.directory.parent_path() == home.trajectories()) return;
+  std::string wanted;
+  const auto want = [&](const std::string& part) { wanted += (wanted.empty() ? "" : ", ") + part; };
+  for (const BindMount& bind : spec.binds) want("path " + quote(bind.source));
+  for (const DeviceGrant& device : spec.devices) want("device " + quote(device.source));
+  if (spec.gpus) want("some of its devices");
+  if (spec.network == NetworkMode::Host) want("its network");
+  if (spec.network == NetworkMode::Policy) want("what its network policy allows to be reached");
+  if (spec.userns == UserNamespace::Host) want("its user ids");
+  const auto secrets = [&](const NetworkPolicy& policy) {
+    for (const HeaderSecret& secret : policy.inject) want("the secret " + quote(secret.secret));
+  };
+  secrets(spec.network_plan.base);
+  for (const auto& [phase, policy] : spec.network_plan.phases) secrets(policy);
+  if (wanted.empty()) return;
+  throw usage_error("it comes from elsewhere, and its sandbox would get of this host: " + wanted)
+      .context("cannot replay " + quote(what))
+      .hint("give --trust if you trust whoever made it");
+}
+
 void open_shell(engine::Engine& engine, const std::string& id, Invocation& call) {
   ExecSpec spec{.argv = {"/bin/sh", "-c", "if command -v bash >/dev/null 2>&1; then exec bash; else exec sh; fi"},
                 .env = {}};
@@ -114,13 +129,18 @@ void open_shell(engine::Engine& engine, const std::string& id, Invocation& call)
 void run(const Options& options, Invocation& call) {
   require_root("replay");
   engine::Engine& engine = call.wiring().engine();
-  const engine::Trajectory trajectory = find(options.what, engine);
+  const engine::Trajectory trajectory = find_trajectory(options.what, engine);
   if (!trajectory.damage.empty()) call.progress().warn(trajectory.damage + "; what follows is not replayed");
   engine::Normaliser normaliser;
   normaliser.add_literal(trajectory.header.id, "<sandbox>");
   if (!options.normalise.empty()) normaliser.add_file(read_file(options.normalise), options.normalise);
 
   SandboxSpec spec = engine::replay_spec(trajectory.header);
+  if (spec.layers.empty())
+    throw failure("it does not tell what the sandbox was made of")
+        .context("cannot replay " + quote(options.what))
+        .hint("import it with what it shall run in: dsec traj import FILE --in ENV");
+  if (!options.trust) refuse_parts_of_the_host(spec, trajectory, call.wiring().home(), options.what);
   spec.remove_at_end = !options.keep;
   const std::string id = attempt("cannot replay " + quote(options.what), [&] { return engine.create(spec).id; });
   normaliser.add_literal(id, "<sandbox>");
@@ -163,6 +183,8 @@ void add_replay(Command& root) {
               "Rules for what may differ: an expression, a tab and its replacement a line");
   verb.flag("--keep-going", options->keep_going, "Go on after the first operation that differs");
   verb.flag("--shell", options->shell, "Open a shell in the state after the last operation done");
+  verb.flag("--trust", options->trust,
+            "Give its sandbox the parts of this host that it had, also when it comes from elsewhere");
   verb.flag("--keep", options->keep, "Keep the sandbox, until dsec rm");
   verb.note("Exit code 3 when an operation differs. With -o json, one object for each operation.");
   verb.example("dsec replay web --check");

@@ -29,6 +29,9 @@ std::string time_tag() {
 }
 
 LayerRef ref_of(Invocation& call, const SnapshotFlags& flags) {
+  if (flags.name.empty() && !flags.op_id.empty())
+    throw usage_error("with --op-id the layer needs a name: the default one is another each time")
+        .hint("dsec snapshot --op-id NAME SANDBOX snapshot/NAME:TAG");
   if (flags.name.empty())
     return LayerRef::parse("snapshot/" + call.wiring().engine().inspect(flags.sandbox).id + ":" + time_tag());
   LayerRef ref = LayerRef::parse(flags.name.find('/') == std::string::npos ? "snapshot/" + flags.name : flags.name);

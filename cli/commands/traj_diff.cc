@@ -56,7 +56,7 @@ void show_pair(const engine::OperationPair& pair, const engine::SecretMask& mask
 
 void run(const Options& options, Invocation& call) {
   engine::Engine& engine = call.wiring().engine();
-  const engine::Trajectory left = engine.trajectory(options.left), right = engine.trajectory(options.right);
+  const engine::Trajectory left = find_trajectory(options.left, engine), right = find_trajectory(options.right, engine);
   engine::SecretMask mask = secret_mask(left);
   mask.learn(right);
   std::size_t different = 0;
@@ -77,10 +77,11 @@ void run(const Options& options, Invocation& call) {
 void add_traj_diff(Command& traj) {
   auto options = std::make_shared<Options>();
   Command& verb = traj.verb("diff", "Compare two trajectories operation by operation");
-  verb.positional("SANDBOX", options->left, "Id, unique beginning of an id, or name; it may be gone");
+  verb.positional("TRAJECTORY", options->left,
+                  "Its id, a unique beginning of it, or its name, also when it is gone; or a file");
   verb.positional("OTHER", options->right, "The same");
   verb.note(
-      "A line for each operation: = the same, ! with another request or result, - only in SANDBOX, + only in OTHER. "
+      "A line for each operation: = the same, ! with another request or result, - only in TRAJECTORY, + only in OTHER. "
       "Times do not count. Exit code 3 when there is a difference.");
   verb.runs([options](Invocation& call) { run(*options, call); });
 }

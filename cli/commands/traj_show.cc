@@ -78,7 +78,7 @@ void show_all(const engine::Trajectory& trajectory, Invocation& call) {
 }
 
 void run(const Options& options, Invocation& call) {
-  const engine::Trajectory trajectory = call.wiring().engine().trajectory(options.sandbox);
+  const engine::Trajectory trajectory = find_trajectory(options.sandbox, call.wiring().engine());
   if (options.operation.empty())
     show_all(trajectory, call);
   else
@@ -93,7 +93,8 @@ void run(const Options& options, Invocation& call) {
 void add_traj_show(Command& traj) {
   auto options = std::make_shared<Options>();
   Command& verb = traj.verb("show", "Show what was done to a sandbox");
-  verb.positional("SANDBOX", options->sandbox, "Id, unique beginning of an id, or name; it may be gone");
+  verb.positional("TRAJECTORY", options->sandbox,
+                  "Its id, a unique beginning of it, or its name, also when it is gone; or a file");
   verb.optional_positional("OPERATION", options->operation, "Number or op-id: that one, with its output");
   verb.note("Values of secrets are masked. With -o json, the header and then one operation a line.");
   verb.example("dsec traj show web");

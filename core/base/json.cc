@@ -9,6 +9,8 @@ namespace dsec {
 namespace {
 
 constexpr int kDeepest = 64;
+// Each takes many times the bytes that it has in the text.
+constexpr std::size_t kMostValues = 4'000'000;
 
 std::string position(std::string_view text, std::size_t offset) {
   std::size_t line = 1, column = 1;
@@ -23,20 +25,20 @@ std::string position(std::string_view text, std::size_t offset) {
 
 Json parse_json(std::string_view text, std::string_view origin) {
   std::vector<std::set<std::string>> keys;
-  std::string refused;
+  std::size_t values = 0;
+  const auto refuse = [&](const std::string& why) { return usage_error(std::string(origin) + ": " + why); };
+  // What is refused is so at once: it may be large.
   const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > kDeepest && refused.empty()) refused = "nested deeper than " + std::to_string(kDeepest);
+    if (depth > kDeepest) throw refuse("nested deeper than " + std::to_string(kDeepest));
+    if (++values > kMostValues) throw refuse("more than " + std::to_string(kMostValues) + " values");
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end && !keys.empty()) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.empty() && refused.empty() &&
-        !keys.back().insert(parsed.get<std::string>()).second)
-      refused = "key " + quote(parsed.get<std::string>()) + " stands twice in one object";
+    if (event == Json::parse_event_t::key && !keys.empty() && !keys.back().insert(parsed.get<std::string>()).second)
+      throw refuse("key " + quote(parsed.get<std::string>()) + " stands twice in one object");
     return true;
   };
   try {
-    Json value = Json::parse(text, watch);
-    if (!refused.empty()) throw usage_error(std::string(origin) + ": " + refused);
-    return value;
+    return Json::parse(text, watch);
   } catch (const Json::parse_error& error) {
     throw usage_error(std::string(origin) + ":" + position(text, error.byte) + ": no valid JSON");
   }

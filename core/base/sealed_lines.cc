@@ -44,24 +44,30 @@ SealedLines::SealedLines(const std::filesystem::path& file) : file_(file), strea
   static_cast<void>(fd.release());
 }
 
-SealedLines::~SealedLines() { ::free(line_); }
+SealedLines::~SealedLines() = default;
 
 bool SealedLines::next() {
-  const ssize_t got = ::getline(&line_, &room_, stream_.get());
-  if (got <= 0) {
+  // A file from elsewhere may have a line without end.
+  line_.clear();
+  for (int c; line_.size() <= kLongestLine && (c = ::getc_unlocked(stream_.get())) != EOF;) {
+    line_.push_back(static_cast<char>(c));
+    if (c == '\n') break;
+  }
+  const std::size_t got = line_.size();
+  if (got == 0) {
     if (::ferror(stream_.get())) throw system_error("read " + quote(file_.native()));
     return false;
   }
   ++number_;
-  text_ = std::string_view(line_, static_cast<std::size_t>(got));
+  text_ = line_;
   const bool whole = text_.ends_with('\n');
   if (whole) text_.remove_suffix(1);
   if (whole && check()) {
-    good_bytes_ += static_cast<std::uint64_t>(got);
+    good_bytes_ += got;
     return true;
   }
   // One without its newline is the last, even when its writer has gone on since.
-  const bool torn = !whole || ::fgetc(stream_.get()) == EOF;
+  const bool torn = (!whole && got <= kLongestLine) || ::fgetc(stream_.get()) == EOF;
   if (!torn) damage_ = "line " + std::to_string(number_) + " of " + quote(file_.native()) + " is damaged";
   return false;
 }

@@ -46,8 +46,7 @@ class SealedLines {
 
   const std::filesystem::path file_;
   std::unique_ptr<FILE, int (*)(FILE*)> stream_;
-  char* line_ = nullptr;
-  std::size_t room_ = 0;
+  std::string line_;
   std::string_view text_;
   std::string damage_;
   std::uint64_t number_ = 0, good_bytes_ = 0;

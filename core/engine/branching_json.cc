@@ -34,6 +34,14 @@ Json snapshot_json(const Snapshot& snapshot) {
           {"warnings", snapshot.warnings}};
 }
 
+SnapshotRequest snapshot_request_from(const Json& json) {
+  const LayerRef ref = LayerRef::parse(json_string(json, "layer"));
+  if (!ref.name) throw usage_error(quote(json_string(json, "layer")) + " names no layer");
+  SnapshotRequest request{.name = *ref.name, .tag = ref.tag.value_or(""), .labels = {}, .operation = {}};
+  if (const auto scrub = json.find("scrub"); scrub != json.end()) request.scrub = *scrub == true;
+  return request;
+}
+
 Snapshot snapshot_from(const Json& json) {
   Snapshot snapshot{.layer = Digest::parse(json_string(json, "digest")), .layers = {}, .warnings = {}};
   for (const std::string& layer : strings(json, "layers")) snapshot.layers.push_back(Digest::parse(layer));
@@ -45,6 +53,10 @@ Snapshot snapshot_from(const Json& json) {
 
 Json fork_json(const ForkRequest& request) {
   return {{"count", request.count}, {"name", request.name}, {"labels", request.labels}};
+}
+
+ForkRequest fork_request_from(const Json& json) {
+  return {.count = json_u64(json, "count"), .name = json_string_or(json, "name", ""), .labels = {}, .operation = {}};
 }
 
 Json forks_json(const std::vector<SandboxInfo>& forks) {

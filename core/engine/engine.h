@@ -199,7 +199,7 @@ class Engine {
 
   virtual NetworkReport network(const std::string& id) = 0;
   /// Replaces the policies of a sandbox that runs with one, or switches its phase: at once, also for what is open.
-  virtual void set_network(const std::string& id, const NetworkPlan& plan) = 0;
+  virtual void set_network(const std::string& id, const NetworkPlan& plan, const OperationContext& context = {}) = 0;
   /// The records of its network from byte `from` on: whole lines of JSON; empty when there are no more.
   virtual std::string network_log(const std::string& id, std::uint64_t from) = 0;
 };

@@ -16,6 +16,7 @@
 #include "core/engine/branching_json.h"
 #include "core/engine/device_holds.h"
 #include "core/engine/fork.h"
+#include "core/engine/http_json.h"
 #include "core/engine/lease.h"
 #include "core/engine/network_log.h"
 #include "core/engine/recorded_copy.h"
@@ -148,11 +149,11 @@ class EngineOfThisHost final : public LocalEngine {
     });
   }
   void http(const std::string& id, std::uint16_t port, const HttpRequest& request, const HttpSink& sink) override {
-    const Json asked = {{"method", request.method}, {"port", port}, {"path", json_bytes(request.path)}};
     bool done_now = false;
-    const Operation operation = record(id, {"http", canonical_json(asked), request.operation},
+    const Operation operation = record(id, {"http", canonical_json(http_json(request, port)), request.operation},
                                        [&](Runner& runner, const fs::path& directory, Operation::Done& done) {
                                          done_now = true;
+                                         if (request.body.size() <= kInlineContent) done.stdin_data = request.body;
                                          std::uint64_t bytes = 0;
                                          int status = 0;
                                          wake(runner, directory);
@@ -348,11 +349,11 @@ class EngineOfThisHost final : public LocalEngine {
   NetworkReport network(const std::string& id) override {
     return with(id, [&](Runner& runner, const fs::path& directory) { return runner.network(directory); });
   }
-  void set_network(const std::string& id, const NetworkPlan& wanted) override {
+  void set_network(const std::string& id, const NetworkPlan& wanted, const OperationContext& context) override {
     NetworkPlan plan = wanted;
     resolve_presets(plan, presets());
     const SandboxInfo info = inspect(id);
-    record(info, {"policy", canonical_json({{"plan", to_json(plan)}}), {}},
+    record(info, {"policy", canonical_json({{"plan", to_json(plan)}}), context},
            [&](Operation::Done&) { runner_of(info.spec).set_network(records_.directory(info.id), plan); });
   }
   std::string network_log(const std::string& id, std::uint64_t from) override {
@@ -447,18 +448,21 @@ class EngineOfThisHost final : public LocalEngine {
       // Looked for among those that are gone.
     }
     std::vector<std::string> matching;
-    std::optional<TrajectoryHeader> named;
+    std::string named;  // id of the newest that had the name
+    std::chrono::system_clock::time_point newest;
     for (const std::string& id : trajectory_ids(home_)) {
       if (text.size() >= 4 && id.starts_with(text)) matching.push_back(id);
       try {
-        // The newest that had the name: a name is free again when its sandbox is gone.
-        TrajectoryHeader header = read_trajectory_header(home_.trajectories() / id);
-        if (header.spec.name == text && (!named || named->created < header.created)) named = std::move(header);
+        // A name is free again when its sandbox is gone.
+        const TrajectoryHeader header = read_trajectory_header(home_.trajectories() / id);
+        if (header.spec.name != text || (!named.empty() && newest >= header.created)) continue;
+        named = id;
+        newest = header.created;
       } catch (const Error&) {
         // It has no name that could be read.
       }
     }
-    if (matching.empty() && named && !text.empty()) return named->id;
+    if (matching.empty() && !named.empty() && !text.empty()) return named;
     if (matching.size() == 1) return matching.front();
     Error error = usage_error(matching.empty() ? "there is no trajectory of a sandbox " + quote(text)
                                                : "several trajectories have ids that begin with " + quote(text));

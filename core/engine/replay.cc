@@ -1,78 +1,46 @@
 #include "core/engine/replay.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <list>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/json_bytes.h"
+#include "core/engine/branching_json.h"
+#include "core/engine/command_again.h"
+#include "core/engine/http_json.h"
+#include "core/engine/tar_entries.h"
 
 namespace dsec::engine {
 namespace {
 
 using State = ReplayedOperation::State;
 
-constexpr std::size_t kPipe = 64 << 10;
-// Of each stream, held while it is compared; no trajectory keeps more unless it was asked to.
-constexpr std::size_t kMostOutput = 64 << 20;
-
-// Reads a command to its end.
-class CommandAgain {
- public:
-  CommandAgain(Engine& engine, const std::string& id, const Trajectory& trajectory, const Operation& recorded)
-      : input_(trajectory.input(recorded)) {
-    ExecSpec spec = exec_spec_of(recorded);
-    // The sandbox must outlive the last command, for what is asked of it afterwards.
-    spec.main = false;
-    spec.detach = false;
-    spec.operation = {.op_id = "", .origin = Origin::Replay};
-    stream_ = engine.exec(id, spec);
-    if (!spec.open_stdin) return;
-    if (input_.size() <= kPipe)
-      give_input();
-    else
-      writer_ = std::thread([this] { give_input(); });
-  }
-  ~CommandAgain() {
-    if (writer_.joinable()) writer_.join();
-  }
-  CommandAgain(const CommandAgain&) = delete;
-  CommandAgain& operator=(const CommandAgain&) = delete;
-
-  ExecResult finish(std::string& out, std::string& err) {
-    while (const std::optional<ExecEvent> event = stream_->next()) {
-      if (event->kind == ExecEvent::Kind::Exited) return event->result;
-      std::string& kept = event->kind == ExecEvent::Kind::Stderr ? err : out;
-      kept += event->data.substr(0, kMostOutput - std::min(kMostOutput, kept.size()));
-    }
-    return {};
-  }
-
- private:
-  void give_input() {
-    try {
-      if (!input_.empty()) stream_->write_stdin(input_);
-      stream_->close_stdin();
-    } catch (const Error&) {
-      // The command ended without reading it all.
-    }
-  }
-  const std::string input_;
-  std::unique_ptr<ExecStream> stream_;
-  std::thread writer_;
-};
+// Between two operations, while something else goes on; and what is left to a command that was killed then.
+constexpr std::chrono::seconds kLongestPause{1};
 
 class Replay {
  public:
   Replay(Engine& engine, const std::string& id, const Trajectory& trajectory, const Normaliser& normaliser,
          const ReplayOptions& options)
       : engine_(engine), id_(id), trajectory_(trajectory), normaliser_(normaliser), options_(options) {}
+
+  // When the sandbox is lost something may still be read.
+  ~Replay() {
+    for (Running& running : running_)
+      if (running.reader.joinable()) running.reader.join();
+  }
+  Replay(const Replay&) = delete;
+  Replay& operator=(const Replay&) = delete;
 
   ReplayReport run() {
     for (const Operation& operation : trajectory_.operations) {
@@ -81,55 +49,79 @@ class Replay {
       if (stopped_) break;
       keep_distance(operation);
       report_.last = operation.seq;
+      note_time(operation.started);
       begin(operation);
       if (stopped_) break;
     }
-    // What was still running at the end of the trajectory has no recorded end to wait for.
     await_those_that_ended_before(std::chrono::system_clock::time_point::max());
+    // Of these no end is recorded.
+    while (!running_.empty()) {
+      await(running_.front());
+      tell_and_forget(running_.begin());
+    }
     return report_;
   }
 
  private:
   struct Running {
     const Operation* recorded;
-    std::chrono::steady_clock::time_point begun;
     std::thread reader;
+    std::atomic<bool> ended = false;
     ReplayedOperation done;
     std::exception_ptr failed;
     std::unique_ptr<CommandAgain> command;
   };
 
-  // While something runs, what it has done by the time the next operation begins may matter.
+  // While something runs, what it has done by the time the next operation begins may matter; but who asked may also
+  // have thought for an hour.
   void keep_distance(const Operation& operation) const {
     if (running_.empty()) return;
-    const Running& last = running_.back();
-    std::this_thread::sleep_until(last.begun + (operation.started - last.recorded->started));
+    const std::chrono::nanoseconds since = operation.started - last_then_;
+    std::this_thread::sleep_until(last_now_ + std::min<std::chrono::nanoseconds>(since, kLongestPause));
+  }
+  void note_time(std::chrono::system_clock::time_point then) {
+    last_then_ = then;
+    last_now_ = std::chrono::steady_clock::now();
   }
 
   void begin(const Operation& operation) {
-    if (operation.kind == "exec") return begin_command(operation);
+    if (operation.kind == "exec" || operation.kind == "session") return begin_command(operation);
+    // What was said where the trajectory came from asked the sandbox for nothing.
+    if (operation.kind == "document" || operation.kind == "step") return;
     ReplayedOperation done{.recorded = &operation};
-    if (operation.kind == "write")
-      write(operation, done);
-    else if (operation.kind == "read")
-      read(operation, done);
-    else
-      skip(done, "a replay does not repeat " + operation.kind);
+    const auto way =
+        std::find_if(std::begin(kWays), std::end(kWays), [&](const Way& one) { return operation.kind == one.kind; });
+    if (way == std::end(kWays)) {
+      skip(done, operation.kind == "tool" ? "it is no command, and what it does only its harness knows"
+                                          : "a replay does not know how to repeat it");
+      return tell(std::move(done));
+    }
+    try {
+      (this->*way->repeat)(operation, done);
+      if (done.state == State::Same && failed_then(operation)) {
+        done.state = State::Different;
+        done.differences.push_back({"outcome", "failed", "ok"});
+      }
+    } catch (const Error& error) {
+      compare_failure(error, done);
+    }
     tell(std::move(done));
+  }
+
+  static bool failed_then(const Operation& operation) {
+    return operation.done && operation.done->outcome == Operation::Outcome::Failed;
   }
 
   void begin_command(const Operation& operation) {
     Running& running = running_.emplace_back();
     running.recorded = running.done.recorded = &operation;
-    running.begun = std::chrono::steady_clock::now();
-    if (exec_spec_of(operation).open_stdin && operation.done && input_was_cut(operation)) {
-      skip(running.done, "its standard input was not kept whole");
-      return tell_and_forget(std::prev(running_.end()));
-    }
     try {
-      running.command = std::make_unique<CommandAgain>(engine_, id_, trajectory_, operation);
+      if (trajectory_.input_was_cut(operation)) {
+        skip(running.done, "its standard input was not kept whole");
+        return tell_and_forget(std::prev(running_.end()));
+      }
+      running.command = start_command(operation);
     } catch (const Error& error) {
-      running.failed = std::current_exception();
       compare_failure(error, running.done);
       return tell_and_forget(std::prev(running_.end()));
     }
@@ -139,22 +131,58 @@ class Replay {
       } catch (...) {
         running.failed = std::current_exception();
       }
+      running.ended = true;
     });
   }
 
-  // Nothing tells how much was given: what fills all that is kept may have been more.
-  bool input_was_cut(const Operation& operation) const {
-    const std::uint64_t kept = exec_spec_of(operation).output_limit.value_or(trajectory_.header.spec.limits.output);
-    return trajectory_.input(operation).size() >= kept;
+  // One that was killed then, as a server is with its sandbox, may not end by itself.
+  void await(Running& running) const {
+    if (const int signal = killed_by(*running.recorded); signal && running.reader.joinable()) {
+      const auto deadline = std::chrono::steady_clock::now() + kLongestPause;
+      while (!running.ended && std::chrono::steady_clock::now() < deadline)
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      try {
+        if (!running.ended) engine_.signal(id_, running.command->exec_id(), signal);
+      } catch (const Error&) {
+        // It has just ended.
+      }
+    }
+    running.reader.join();
+    if (running.failed) std::rethrow_exception(running.failed);
   }
+  static int killed_by(const Operation& recorded) {
+    if (!recorded.done || recorded.done->outcome == Operation::Outcome::Interrupted) return SIGKILL;
+    const ExecResult then = exec_result_of(recorded);
+    if (then.cause == ExecResult::Cause::Lost) return SIGKILL;
+    return then.cause == ExecResult::Cause::Signalled ? then.signal : 0;
+  }
+
+  std::unique_ptr<CommandAgain> start_command(const Operation& operation) {
+    if (operation.kind == "session") {
+      std::string session;
+      SessionCommand command = session_command_of(operation, session);
+      command.operation = replayed();
+      auto stream = engine_.run_in_session(id_, session_now(session), command);
+      return std::make_unique<CommandAgain>(std::move(stream), trajectory_.input(operation), command.open_stdin);
+    }
+    ExecSpec spec = exec_spec_of(operation);
+    // The sandbox must outlive the last command, for what is asked of it afterwards.
+    spec.main = false;
+    spec.detach = false;
+    spec.operation = replayed();
+    auto stream = engine_.exec(id_, spec);
+    return std::make_unique<CommandAgain>(std::move(stream), trajectory_.input(operation), spec.open_stdin);
+  }
+
+  static OperationContext replayed() { return {.op_id = "", .origin = Origin::Replay}; }
 
   void await_those_that_ended_before(std::chrono::system_clock::time_point time) {
     for (auto running = running_.begin(); running != running_.end();) {
       const auto next = std::next(running);
       const Operation& recorded = *running->recorded;
       if (recorded.done && recorded.done->time <= time) {
-        running->reader.join();
-        if (running->failed) std::rethrow_exception(running->failed);
+        await(*running);
+        note_time(recorded.done->time);
         tell_and_forget(running);
       }
       running = next;
@@ -191,16 +219,32 @@ class Replay {
 
   void compare_command(Running& running) const {
     ReplayedOperation& done = running.done;
-    const ExecResult now = running.command->finish(done.out, done.err);
+    CommandAgain::Output output;
+    const ExecResult now = running.command->finish(output);
+    done.out = std::move(output.out);
+    done.err = std::move(output.err);
     const Operation& recorded = *running.recorded;
     if (!recorded.done) return skip(done, "its end was not recorded");
-    const ExecResult then = exec_result_of(recorded);
-    if (recorded.done->outcome != Operation::Outcome::Ok) {
-      if (now.shell_code() == 0) return;  // it was not carried out then, and now it was
+    if (recorded.done->outcome == Operation::Outcome::Interrupted)
+      return skip(done, "what carried it out was interrupted");
+    if (failed_then(recorded)) {
+      done.state = State::Different;
+      return done.differences.push_back({"outcome", "failed", "ok"});
     }
+    // Harnesses keep both streams as one, mostly without what is at their end, and no exit code.
+    if (parse_json(recorded.done->result, "result").contains("combined"))
+      return compare(done, "output", without_end(trajectory_.output(recorded, 0)), without_end(output.both));
+    const ExecResult then = exec_result_of(recorded);
     compare(done, "exit code", std::to_string(then.shell_code()), std::to_string(now.shell_code()));
     compare_output(done, "stdout", 0, then.stdout_dropped, done.out);
     compare_output(done, "stderr", 1, then.stderr_dropped, done.err);
+  }
+
+  static std::string without_end(std::string text) {
+    // A terminal ends lines in another way.
+    text.erase(std::remove(text.begin(), text.end(), '\r'), text.end());
+    text.erase(text.find_last_not_of(" \t\n") + 1);
+    return text;
   }
 
   // Where the middle of the recorded output is missing, what comes before it is compared.
@@ -225,28 +269,111 @@ class Replay {
     done.differences.push_back({"outcome", recorded.done ? "ok" : "unknown", error.message()});
   }
 
+  // Each throws Error when the operation cannot be carried out.
+
   void write(const Operation& operation, ReplayedOperation& done) {
     const UniqueFd content = trajectory_.content(operation);
     if (!content) return skip(done, "the files that it brought in were not kept");
-    try {
-      engine_.copy_in(id_, path_of(operation), content.get(), {.op_id = "", .origin = Origin::Replay});
-    } catch (const Error& error) {
-      return compare_failure(error, done);
-    }
+    engine_.copy_in(id_, path_of(operation), content.get(), replayed());
   }
 
   void read(const Operation& operation, ReplayedOperation& done) {
-    const UniqueFd nowhere = open_file("/dev/null", O_WRONLY);
-    try {
-      engine_.copy_out(id_, path_of(operation), nowhere.get(), {.op_id = "", .origin = Origin::Replay});
-    } catch (const Error& error) {
-      return compare_failure(error, done);
+    const UniqueFd then = trajectory_.content(operation);
+    if (!then) {
+      const UniqueFd nowhere = open_file("/dev/null", O_WRONLY);
+      return engine_.copy_out(id_, path_of(operation), nowhere.get(), replayed());
     }
-    if (operation.done && operation.done->outcome == Operation::Outcome::Failed) {
-      done.state = State::Different;
-      done.differences.push_back({"outcome", "failed", "ok"});
-    }
+    const UniqueFd now = unnamed_file();
+    engine_.copy_out(id_, path_of(operation), now.get(), replayed());
+    // Times are another, and so are the streams.
+    constexpr std::size_t kMostEntries = 10'000;
+    compare(done, "files", list_tar(then.get(), kMostEntries), list_tar(now.get(), kMostEntries));
   }
+
+  void open_session(const Operation& operation, ReplayedOperation&) {
+    SessionSpec spec = session_spec_of(operation);
+    spec.operation = replayed();
+    const std::string name = spec.name, id = engine_.open_session(id_, spec).id;
+    if (!name.empty()) sessions_[name] = id;
+    if (!operation.done) return;
+    const std::string then = json_string_or(parse_json(operation.done->result, "result"), "session", "");
+    if (!then.empty()) sessions_[then] = id;
+  }
+  void close_session(const Operation& operation, ReplayedOperation&) {
+    const std::string session = json_string(parse_json(operation.request, "request"), "session");
+    engine_.close_session(id_, session_now(session), replayed());
+  }
+  // Sessions get other ids than they had.
+  std::string session_now(const std::string& then) const {
+    const auto found = sessions_.find(then);
+    return found == sessions_.end() ? then : found->second;
+  }
+
+  void http(const Operation& operation, ReplayedOperation& done) {
+    const Json asked = parse_json(operation.request, "request");
+    std::uint16_t port = 0;
+    HttpRequest request = http_request_from(asked, port);
+    request.operation = replayed();
+    if (const std::uint64_t size = json_u64_or(asked, "body_bytes", 0); size > 0) {
+      if (!operation.done || operation.done->stdin_data.size() != size)
+        return skip(done, "the content that it sent was not kept");
+      request.body = operation.done->stdin_data;
+    }
+    int status = 0;
+    std::string content;
+    engine_.http(
+        id_, port, request,
+        {.head = [&](const HttpResponse& head) { status = head.status; },
+         .body = [&](std::string_view part) { content += part.substr(0, kKept - std::min(kKept, content.size())); }});
+    done.out = content;
+    if (!operation.done || failed_then(operation)) return;
+    const Json then = parse_json(operation.done->result, "result");
+    compare(done, "status", std::to_string(json_u64_or(then, "status", 0)), std::to_string(status));
+    if (json_u64_or(then, "bytes", 0) == operation.done->stdout_data.size())
+      compare(done, "content", operation.done->stdout_data, content);
+  }
+  // More of an answer is not recorded.
+  static constexpr std::size_t kKept = (16u << 10) + 1;
+
+  void pause(const Operation&, ReplayedOperation&) { engine_.pause(id_, replayed()); }
+  void resume(const Operation&, ReplayedOperation&) { engine_.resume(id_, replayed()); }
+
+  // The layer gets no tag: that of then is somebody's.
+  void snapshot(const Operation& operation, ReplayedOperation&) {
+    SnapshotRequest request = snapshot_request_from(parse_json(operation.request, "request"));
+    request.tag.clear();
+    request.operation = replayed();
+    engine_.snapshot(id_, request);
+  }
+
+  // What the forks did stands in trajectories of their own.
+  void fork_again(const Operation& operation, ReplayedOperation& done) {
+    const ForkRequest then = fork_request_from(parse_json(operation.request, "request"));
+    constexpr std::size_t kMostForks = 16;
+    if (then.count > kMostForks)
+      return skip(done, "it made " + std::to_string(then.count) + " sandboxes, and a replay makes at most " +
+                            std::to_string(kMostForks));
+    ForkRequest request{.count = then.count, .name = "", .labels = {}, .operation = replayed()};
+    request.labels["dsec.replay-of"] = trajectory_.header.id;
+    for (const SandboxInfo& made : engine_.fork(id_, request)) engine_.remove(made.id, true);
+  }
+
+  void policy(const Operation& operation, ReplayedOperation&) {
+    const Json request = parse_json(operation.request, "request");
+    engine_.set_network(id_, network_plan_from_json(request.value("plan", Json::object())), replayed());
+  }
+
+  void update(const Operation& operation, ReplayedOperation&) {
+    UpdateRequest request = limits_request_from(parse_json(operation.request, "request"));
+    request.operation = replayed();
+    if (!request.only_labels()) engine_.update(id_, request);
+  }
+
+  struct Way {
+    std::string_view kind;
+    void (Replay::*repeat)(const Operation&, ReplayedOperation&);
+  };
+  static const Way kWays[11];
 
   static std::string path_of(const Operation& operation) {
     return bytes_of_json(parse_json(operation.request, "request").at("path"));
@@ -257,10 +384,25 @@ class Replay {
   const Trajectory& trajectory_;
   const Normaliser& normaliser_;
   const ReplayOptions& options_;
+  std::map<std::string, std::string> sessions_;  ///< by name and by the id of then: the id of now
   std::list<Running> running_;
+  std::chrono::system_clock::time_point last_then_;  ///< when something began or ended, then and now
+  std::chrono::steady_clock::time_point last_now_;
   ReplayReport report_;
   bool stopped_ = false;
 };
+
+const Replay::Way Replay::kWays[] = {{"write", &Replay::write},
+                                     {"read", &Replay::read},
+                                     {"session-open", &Replay::open_session},
+                                     {"session-close", &Replay::close_session},
+                                     {"http", &Replay::http},
+                                     {"pause", &Replay::pause},
+                                     {"resume", &Replay::resume},
+                                     {"snapshot", &Replay::snapshot},
+                                     {"fork", &Replay::fork_again},
+                                     {"policy", &Replay::policy},
+                                     {"update", &Replay::update}};
 
 }  // namespace
 

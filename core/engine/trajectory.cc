@@ -1,6 +1,7 @@
 #include "core/engine/trajectory.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/json_bytes.h"
 #include "core/base/sealed_lines.h"
 #include "core/engine/sandbox_id.h"
 
@@ -22,6 +24,9 @@ TrajectoryHeader header_of(SealedLines& log, const fs::path& file) {
     return trajectory_header_from(log.json());
   });
 }
+
+// With its checksum it is no longer than readers take.
+constexpr std::size_t kMostRecord = (16u << 20) - 64;
 
 void take(const Json& json, std::vector<Operation>& operations) {
   if (json_string(json, "record") == "started") {
@@ -48,6 +53,14 @@ std::uint64_t size_of(const fs::path& directory) {
 
 }  // namespace
 
+UniqueFd unnamed_file() {
+  UniqueFd file(::open(fs::temp_directory_path().c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  // Not every filesystem has them.
+  if (!file) file = UniqueFd(::memfd_create("dsec", MFD_CLOEXEC));
+  if (!file) throw system_error("make a temporary file");
+  return file;
+}
+
 Trajectory Trajectory::read(const fs::path& place) {
   std::error_code error;
   const bool is_directory = fs::is_directory(place, error);
@@ -56,15 +69,30 @@ Trajectory Trajectory::read(const fs::path& place) {
   Trajectory trajectory;
   trajectory.directory = is_directory ? place : place.parent_path();
   trajectory.header = header_of(log, file);
-  while (log.next()) {
+  std::shared_ptr<EmbeddedFiles> embedded;
+  bool ended = false;
+  for (std::uint64_t at = log.good_bytes(); log.next(); at = log.good_bytes()) {
     try {
-      take(log.json(), trajectory.operations);
+      const Json json = log.json();
+      const std::string record = json_string(json, "record");
+      if (record == kEndRecord) {
+        ended = true;
+        break;
+      }
+      if (record != kFileRecord) {
+        take(json, trajectory.operations);
+        continue;
+      }
+      if (!embedded) trajectory.embedded = embedded = std::make_shared<EmbeddedFiles>(file);
+      if (!json.contains("data")) throw usage_error("a part of a file has no data");
+      embedded->note(json_string(json, "name"), at, log.text().size());
     } catch (const Error& bad) {
       log.damaged("line " + std::to_string(log.number()) + " of " + quote(file.native()) + ": " + bad.message());
       break;
     }
   }
   trajectory.damage = log.damage();
+  if (embedded && !ended && trajectory.damage.empty()) trajectory.damage = quote(file.native()) + " ends early";
   return trajectory;
 }
 
@@ -81,8 +109,7 @@ void Trajectory::output(const Operation& operation, Marks marks, const SpoolSink
   if (!done.stderr_data.empty()) sink(1, done.time, done.stderr_data);
   if (done.output.empty()) return;
   std::vector<SpoolPart> parts;
-  for (const Operation::Part& part : done.output)
-    parts.push_back({open_file(directory / part.name, O_RDONLY | O_NOFOLLOW), part.bytes});
+  for (const Operation::Part& part : done.output) parts.push_back({beside(part.name), part.bytes});
   std::uint64_t dropped[2] = {};
   if (marks == Marks::With) {
     const Json result = parse_json(done.result, "result");
@@ -104,13 +131,44 @@ std::string Trajectory::input(const Operation& operation) const {
   if (!operation.done) return "";
   if (!operation.done->stdin_file) return operation.done->stdin_data;
   const Operation::Part& part = *operation.done->stdin_file;
-  const UniqueFd file = open_file(directory / part.name, O_RDONLY | O_NOFOLLOW);
-  return read_all(file.get(), part.bytes);
+  return read_all(beside(part.name).get(), part.bytes);
+}
+
+bool Trajectory::input_was_cut(const Operation& operation) const {
+  if (!operation.done) return false;
+  const std::uint64_t given =
+      operation.done->stdin_file ? operation.done->stdin_file->bytes : operation.done->stdin_data.size();
+  return given >= json_u64_or(parse_json(operation.request, "request"), "output_limit", header.spec.limits.output);
 }
 
 UniqueFd Trajectory::content(const Operation& operation) const {
   if (!operation.done || !operation.done->content || operation.done->content->name.empty()) return UniqueFd();
-  return open_file(directory / operation.done->content->name, O_RDONLY | O_NOFOLLOW);
+  return beside(operation.done->content->name);
+}
+
+UniqueFd Trajectory::beside(const std::string& name) const {
+  if (embedded) return embedded->open(name);
+  return open_file(directory / name, O_RDONLY | O_NOFOLLOW);
+}
+
+UniqueFd Trajectory::beside_if_there(const std::string& name) const {
+  const bool there = embedded ? embedded->has(name) : fs::exists(fs::symlink_status(directory / name));
+  return there ? beside(name) : UniqueFd();
+}
+
+UniqueFd EmbeddedFiles::open(const std::string& name) const {
+  const auto found = parts_.find(name);
+  if (found == parts_.end()) throw failure("file " + quote(name) + " is not in " + quote(file_.native()));
+  const UniqueFd from = open_file(file_, O_RDONLY | O_NOFOLLOW);
+  UniqueFd to = unnamed_file();
+  for (const Part& part : found->second) {
+    std::string line(part.size, '\0');
+    const ssize_t got = ::pread(from.get(), line.data(), line.size(), static_cast<off_t>(part.at));
+    if (got != static_cast<ssize_t>(line.size())) throw system_error("read " + quote(file_.native()));
+    write_all(to.get(), bytes_of_json(parse_json(line, file_.native()).at("data")));
+  }
+  if (::lseek(to.get(), 0, SEEK_SET) != 0) throw system_error("read " + quote(file_.native()));
+  return to;
 }
 
 std::optional<Operation> find_operation(const fs::path& directory, std::string_view op_id) {
@@ -171,6 +229,8 @@ TrajectoryWriter::TrajectoryWriter(const fs::path& directory)
 }
 
 void TrajectoryWriter::append(const std::string& body) {
+  if (body.size() > kMostRecord)
+    throw usage_error("a record of " + std::to_string(body.size()) + " bytes is longer than a line may be");
   std::uint32_t next = checksum_;
   write_all(log_.get(), sealed_line(body, next));
   checksum_ = next;

@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,16 +20,41 @@ namespace dsec::engine {
 
 /// The name of the log in a trajectory's directory.
 inline constexpr char kTrajectoryLog[] = "log.jsonl";
+/// The records of an export that are of no operation.
+inline constexpr char kFileRecord[] = "file", kEndRecord[] = "end";
+
+/// A file that has no name and is gone with its descriptor. Throws Error.
+UniqueFd unnamed_file();
+
+/// The files that an export has within itself; man/dsec-trajectory.5.md tells how.
+class EmbeddedFiles {
+ public:
+  explicit EmbeddedFiles(std::filesystem::path file) : file_(std::move(file)) {}
+  /// Notes that the line of `size` bytes at `at` has the next part of the file `name`.
+  void note(const std::string& name, std::uint64_t at, std::size_t size) { parts_[name].push_back({at, size}); }
+  bool has(const std::string& name) const { return parts_.contains(name); }
+  /// A file without a name that has its content, at offset 0. Throws Error.
+  UniqueFd open(const std::string& name) const;
+
+ private:
+  struct Part {
+    std::uint64_t at;
+    std::size_t size;
+  };
+  std::filesystem::path file_;
+  std::map<std::string, std::vector<Part>> parts_;
+};
 
 /// A log that was read, and the way to what lies beside it; man/dsec-trajectory.5.md is the reference.
 struct Trajectory {
   std::filesystem::path directory;
   TrajectoryHeader header;
-  std::vector<Operation> operations;  ///< in order of `seq`
-  std::string damage;                 ///< where the log is damaged and reading stopped; empty: nowhere
+  std::vector<Operation> operations;                ///< in order of `seq`
+  std::string damage;                               ///< where the log is damaged and reading stopped; empty: nowhere
+  std::shared_ptr<const EmbeddedFiles> embedded{};  ///< of an exported one; null: its files lie beside the log
 
-  /// `place` is the directory of a trajectory or a log in any directory. A last line that was being written is ignored.
-  /// Throws Error when there is none, or when its header cannot be read.
+  /// `place` is the directory of a trajectory, a log in any directory, or an export. A last line that was being written
+  /// is ignored. Throws Error when there is none, or when its header cannot be read.
   static Trajectory read(const std::filesystem::path& place);
 
   /// Null when no operation has this op_id.
@@ -41,8 +68,14 @@ struct Trajectory {
   std::string output(const Operation& operation, unsigned stream) const;
   /// What a command was given as standard input, as far as it was kept.
   std::string input(const Operation& operation) const;
+  /// Whether that may not be all: nothing tells how much was given, and what fills all that is kept may have been more.
+  bool input_was_cut(const Operation& operation) const;
   /// The tar stream that was brought in or out; empty when it was not kept.
   UniqueFd content(const Operation& operation) const;
+  /// A file beside the log, or in the export; throws Error when there is none.
+  UniqueFd beside(const std::string& name) const;
+  /// The same, empty when there is none.
+  UniqueFd beside_if_there(const std::string& name) const;
 };
 
 /// The operation named `op_id` of the log in `directory`; reads no more than it must.

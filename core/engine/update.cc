@@ -67,4 +67,21 @@ Json update_json(const UpdateRequest& request) {
   return json;
 }
 
+UpdateRequest limits_request_from(const Json& json) {
+  UpdateRequest request;
+  if (const auto cpus = json.find("cpus"); cpus != json.end()) {
+    if (!cpus->is_number()) throw usage_error("'cpus' is no number");
+    request.cpus = cpus->get<double>();
+  }
+  const auto take = [&](const char* key, std::optional<std::uint64_t>& limit) {
+    if (json.contains(key)) limit = json_u64(json, key);
+  };
+  take("memory", request.memory);
+  take("pids", request.pids);
+  take("disk", request.disk);
+  take("output", request.output);
+  if (json.contains("class")) request.cpu_class = cpu_class_from(json_string(json, "class"));
+  return request;
+}
+
 }  // namespace dsec::engine

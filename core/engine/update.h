@@ -29,7 +29,8 @@ struct UpdateRequest {
 /// can have.
 SandboxSpec updated(const SandboxSpec& spec, const UpdateRequest& request);
 
-/// As it is recorded.
+/// As it is recorded, and the limits of that: how long it may live and its labels are left out. Throws Error (Usage).
 Json update_json(const UpdateRequest& request);
+UpdateRequest limits_request_from(const Json& json);
 
 }  // namespace dsec::engine

@@ -56,8 +56,16 @@ std::int64_t micros(system_clock::time_point time) {
   return std::chrono::duration_cast<microseconds>(time.time_since_epoch()).count();
 }
 
+// Beyond the year 2200 no clock of ours counts on.
+std::uint64_t micros_member(const Json& json, const char* key) {
+  constexpr std::uint64_t kMost = 7'258'118'400'000'000;
+  const std::uint64_t value = json_u64(json, key);
+  if (value > kMost) throw usage_error(quote(key) + " is too large");
+  return value;
+}
+
 system_clock::time_point time_member(const Json& json, const char* key) {
-  return system_clock::time_point(microseconds(json_u64(json, key)));
+  return system_clock::time_point(microseconds(micros_member(json, key)));
 }
 
 std::string object_member(const Json& json, const char* key) {
@@ -214,7 +222,7 @@ Operation::Done done_from(const Json& json) {
   return read_record("a record", [&] {
     Operation::Done done;
     done.time = time_member(json, "time_us");
-    done.duration = microseconds(json_u64(json, "duration_us"));
+    done.duration = microseconds(micros_member(json, "duration_us"));
     done.outcome = value_of(kOutcomes, "outcome", json_string(json, "outcome"));
     done.result = object_member(json, "result");
     done.stdout_data = bytes_member(json, "stdout");
@@ -272,6 +280,33 @@ ExecSpec exec_spec_of(const Operation& operation) {
     if (json.contains("timeout_ms")) spec.timeout = std::chrono::milliseconds(json_u64(json, "timeout_ms"));
     if (json.contains("output_limit")) spec.output_limit = json_u64(json, "output_limit");
     return spec;
+  });
+}
+
+SessionSpec session_spec_of(const Operation& operation) {
+  return read_record("the request of operation " + std::to_string(operation.seq), [&] {
+    const Json json = parse_json(operation.request, "request");
+    SessionSpec spec;
+    spec.name = json_string_or(json, "session", "");
+    spec.shell = bytes_member(json, "shell");
+    spec.env = bytes_list_member(json, "env");
+    spec.workdir = bytes_member(json, "workdir");
+    spec.user = bytes_member(json, "user");
+    spec.tty = json.value("tty", false);
+    return spec;
+  });
+}
+
+SessionCommand session_command_of(const Operation& operation, std::string& session) {
+  return read_record("the request of operation " + std::to_string(operation.seq), [&] {
+    const Json json = parse_json(operation.request, "request");
+    session = json_string(json, "session");
+    SessionCommand command;
+    command.text = bytes_member(json, "command");
+    command.open_stdin = json.value("stdin", false);
+    if (json.contains("timeout_ms")) command.timeout = std::chrono::milliseconds(json_u64(json, "timeout_ms"));
+    if (json.contains("output_limit")) command.output_limit = json_u64(json, "output_limit");
+    return command;
   });
 }
 

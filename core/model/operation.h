@@ -93,6 +93,9 @@ Json session_open_request(const SessionSpec& spec);
 Json session_request(const std::string& session, const SessionCommand& command);
 /// The command that a recorded request asks for.
 ExecSpec exec_spec_of(const Operation& operation);
+/// Likewise of sessions; `session` becomes the one that the command was for.
+SessionSpec session_spec_of(const Operation& operation);
+SessionCommand session_command_of(const Operation& operation, std::string& session);
 /// Of a recorded command; Cause::Unknown when no end of it is recorded.
 ExecResult exec_result_of(const Operation& operation);
 Json exec_result_json(const ExecResult& result);
