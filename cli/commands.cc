@@ -11,6 +11,10 @@ void add_traj(Command& root) {
   add_traj_ls(traj);
   add_traj_show(traj);
   add_traj_diff(traj);
+  add_traj_export(traj);
+  add_traj_import(traj);
+  add_traj_report(traj);
+
   add_traj_rm(traj);
 }
 

@@ -8,6 +8,7 @@ readonly packages_test="python3 python3-pytest python3-pytest-timeout attr acl b
   e2fsprogs"
 # Servers and tools of the lane that talks to registries.
 readonly packages_registry="docker-registry skopeo umoci apache2-utils openssl"
+readonly packages_browser="chromium"
 readonly packages_guest="qemu-system-x86 cpio mmdebstrap"
 readonly packages_lint="clang-format-14 shellcheck"
 readonly packages_tidy="clang-tidy"

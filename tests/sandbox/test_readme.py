@@ -32,7 +32,8 @@ def test_branch_a_rollout(dsec):
 def test_reproduce_a_rollout(dsec):
     rootfs.import_base(dsec, "base/python")
     told = run_section(dsec, "Reproduce a rollout")
-    assert "42\n" in told and "write" in told and "2 the same, 0 different" in told, told
+    assert "42\n" in told and "write" in told and told.count("2 the same, 0 different") == 2, told
+    assert "<!doctype html>" in (dsec.cwd / "report.html").read_text()
 
 
 def test_judge_a_submission(dsec):

@@ -1,0 +1,118 @@
+"""dsec traj report in a browser: the page works, and nothing that a trajectory holds does."""
+
+import re
+import shutil
+import struct
+import subprocess
+from html.parser import HTMLParser
+
+import pytest
+import rootfs
+
+HOSTILE = "</pre></style><script>document.documentElement.dataset.taken=1</script><img src=x onerror='document.title=1'>"
+SECRET = "hunter2hunter2"
+
+
+class Page(HTMLParser):
+    """What a test asks of a document: elements with their attributes, and the text below those with an id."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.elements, self.texts, self.open = [], {}, []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.elements.append((tag, attributes))
+        if tag not in ("meta", "br", "img", "link", "input"):
+            self.open.append((tag, attributes.get("id")))
+
+    def handle_endtag(self, tag):
+        while self.open and self.open.pop()[0] != tag:
+            pass
+
+    def handle_data(self, data):
+        for _, name in self.open:
+            if name:
+                self.texts[name] = self.texts.get(name, "") + data
+
+    def of(self, tag: str, name: str = "") -> list[dict]:
+        return [attributes for found, attributes in self.elements
+                if found == tag and (not name or name in (attributes.get("class") or "").split())]
+
+
+@pytest.fixture
+def reports(dsec, work):
+    """The page of one rollout against another, and its text."""
+    rootfs.import_base(dsec)
+    (work / HOSTILE.replace("/", "_")).write_text("x")
+    for name, answer in (("first", 41), ("second", 42)):
+        dsec.ok("create", "--name", name, "-e", f"API_TOKEN={SECRET}", "base/box")
+        dsec.ok("exec", name, "--", "sh", "-c", f'printf "%s\\n" "$0"; echo $API_TOKEN; printf "\\033[31mred\\033[0m\\n"', HOSTILE)
+        dsec.run("exec", name, "--", "sh", "-c", "echo broken >&2; exit 3")
+        dsec.ok("exec", name, "--", "sh", "-c", "i=0; while [ $i -lt 500 ]; do echo line $i; i=$((i+1)); done")
+        dsec.ok("cp", HOSTILE.replace("/", "_"), f"{name}:/")
+        dsec.ok("exec", "--op-id", "answer", name, "--", "sh", "-c", "cat /answer 2>/dev/null; echo done; date +%N")
+    dsec.ok("exec", "second", "--", "true")
+    dsec.ok("traj", "report", "first", "--out", "report.html", "--against", "second")
+    return work / "report.html"
+
+
+def chromium(work, *args: str) -> str:
+    """Its answer. In the lane that runs this a missing one is a failure: scripts/packages.sh installs it."""
+    program = shutil.which("chromium")
+    assert program, "chromium is missing: apt-get install chromium"
+    done = subprocess.run([program, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={work}/browser", *args],
+                          cwd=work, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def check_content(page: Page) -> None:
+    assert page.texts["total"] == "5" and page.texts["failed"] == "1" and page.texts["odd"] == "0"
+    assert len(page.of("article", "op")) == 5 and len(page.of("rect")) == 5
+    assert [a["id"] for a in page.of("article", "failed")] == ["op-2"]
+    assert HOSTILE in page.texts["op-1"] and SECRET not in str(page.texts) and "X" * len(SECRET) in page.texts["op-1"]
+    assert "\nred\n" in page.texts["op-1"]
+    assert "line 499" in page.texts["op-3"] and "460 more lines" in page.texts["op-3"]
+    assert "1 files brought in" in page.texts["op-4"] and "<script>" in page.texts["op-4"]
+    assert "op-id answer" in page.texts["op-5"]
+    # What differs is the time that one command tells, and one more command.
+    assert (page.texts["same"], page.texts["different"], page.texts["left"], page.texts["right"]) == ("4", "1", "0", "1")
+    assert [a["id"] for a in page.of("article", "changed")] == ["op-5"] and len(page.of("pre", "diff")) == 1
+    # Everything in it is from itself.
+    assert len(page.of("script")) == 1 and not page.of("img") and not page.of("link")
+    for tag, attributes in page.elements:
+        assert not any(name.startswith("on") or name in ("src", "style") for name in attributes), (tag, attributes)
+        assert attributes.get("href", "#").startswith("#"), attributes
+    policy = next(a["content"] for a in page.of("meta") if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'") and "unsafe" not in policy
+    assert all(a.get("tabindex") == "0" for a in page.of("article"))
+
+
+def test_a_report_can_be_read_without_a_browser(dsec, reports):
+    text = reports.read_text()
+    assert text.startswith("<!doctype html>") and SECRET not in text
+    check_content(Page(text))
+    assert "prefers-color-scheme:dark" in text and "@media print" in text
+    dsec.ok("traj", "export", "first", "--out", "first.jsonl")
+    dsec.ok("traj", "report", "./first.jsonl", "--out", "of-export.html")
+    assert Page((dsec.cwd / "of-export.html").read_text()).texts["total"] == "5"
+    assert "--out" in dsec.fails(2, "traj", "report", "first")
+
+
+@pytest.mark.guest_slow("a browser")
+def test_a_report_works_in_a_browser_and_runs_nothing_else(work, reports):
+    dom = chromium(work, "--dump-dom", f"file://{reports}")
+    page = Page(dom)
+    check_content(page)
+    html = page.of("html")[0]
+    # Its own script ran, and no other.
+    assert html["data-operations"] == "5" and "scripted" in html["class"]
+    assert "data-taken" not in html and re.search(r"<title>dsec \w{22}</title>", dom)
+    assert page.texts["shown"] == "5 of 5"
+    assert [a["data-filter"] for a in page.of("button") if a.get("aria-pressed") == "true"] == ["all"]
+    chromium(work, "--screenshot=page.png", "--window-size=900,1200", f"file://{reports}")
+    picture = (work / "page.png").read_bytes()
+    assert picture.startswith(b"\x89PNG") and struct.unpack(">II", picture[16:24]) == (900, 1200)
+    assert len(picture) > 10_000  # an empty page has next to nothing
