@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 import rootfs
@@ -141,6 +142,20 @@ def test_the_death_of_a_client_changes_nothing_for_its_operation(dsec, work, box
         assert times_run(work) == 1
 
 
+def await_end(pid: int):
+    """Of a sandbox's PID 1, which the kernel ends after everything inside."""
+    end = time.monotonic() + 30
+    stat = Path(f"/proc/{pid}/stat")
+    while time.monotonic() < end:
+        try:
+            if stat.read_text().rpartition(")")[2].split()[0] in "ZX":
+                return
+        except OSError:
+            return
+        time.sleep(0.001)
+    raise AssertionError(f"process {pid} lives on after its keeper")
+
+
 def judge_after_the_keeper_died(dsec, work, name, sandbox):
     """What a caller finds who repeats the operation; never a second run, and never a result that is not true."""
     status = work / "status"
@@ -171,11 +186,16 @@ def test_a_keeper_that_is_killed_at_any_step_leaves_no_double_run_and_a_readable
         name = f"box{len(outcomes)}"
         sandbox = box(name)
         (work / "out" / "count").unlink(missing_ok=True)
-        tracer = Tracer(keeper_of(dsec, name))
+        keeper = keeper_of(dsec, name)
+        inside = [int(pid) for pid in Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()]
+        tracer = Tracer(keeper)
         client = dsec.popen("exec", "--op-id", "once", name, "--", *COUNT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         killed = tracer.run(step, lambda: client.poll() is not None)
         said = client.communicate(timeout=30)[0]
         if killed:
+            # A command may go on for a moment.
+            for pid in inside:
+                await_end(pid)
             outcomes.append(judge_after_the_keeper_died(dsec, work, name, sandbox))
             # Whoever had the answer can rely on it.
             if client.returncode == 7:

@@ -46,13 +46,13 @@ def reports(dsec, work):
     """The page of one rollout against another, and its text."""
     rootfs.import_base(dsec)
     (work / HOSTILE.replace("/", "_")).write_text("x")
-    for name, answer in (("first", 41), ("second", 42)):
-        dsec.ok("create", "--name", name, "-e", f"API_TOKEN={SECRET}", "base/box")
+    for name, answer in (("first", "yes"), ("second", "no")):
+        dsec.ok("create", "--name", name, "-e", f"ANSWER={answer}", "-e", f"API_TOKEN={SECRET}", "base/box")
         dsec.ok("exec", name, "--", "sh", "-c", f'printf "%s\\n" "$0"; echo $API_TOKEN; printf "\\033[31mred\\033[0m\\n"', HOSTILE)
         dsec.run("exec", name, "--", "sh", "-c", "echo broken >&2; exit 3")
         dsec.ok("exec", name, "--", "sh", "-c", "i=0; while [ $i -lt 500 ]; do echo line $i; i=$((i+1)); done")
         dsec.ok("cp", HOSTILE.replace("/", "_"), f"{name}:/")
-        dsec.ok("exec", "--op-id", "answer", name, "--", "sh", "-c", "cat /answer 2>/dev/null; echo done; date +%N")
+        dsec.ok("exec", "--op-id", "answer", name, "--", "sh", "-c", "echo $ANSWER; echo done")
     dsec.ok("exec", "second", "--", "true")
     dsec.ok("traj", "report", "first", "--out", "report.html", "--against", "second")
     return work / "report.html"
@@ -77,7 +77,7 @@ def check_content(page: Page) -> None:
     assert "line 499" in page.texts["op-3"] and "460 more lines" in page.texts["op-3"]
     assert "1 files brought in" in page.texts["op-4"] and "<script>" in page.texts["op-4"]
     assert "op-id answer" in page.texts["op-5"]
-    # What differs is the time that one command tells, and one more command.
+    # What differs is what one command says, and one more command.
     assert (page.texts["same"], page.texts["different"], page.texts["left"], page.texts["right"]) == ("4", "1", "0", "1")
     assert [a["id"] for a in page.of("article", "changed")] == ["op-5"] and len(page.of("pre", "diff")) == 1
     # Everything in it is from itself.
