@@ -10,6 +10,8 @@ import tarfile
 import pytest
 import rootfs
 
+pytestmark = pytest.mark.guest_slow("builds say nothing of a kernel that other tests do not")
+
 # Shaped like the Dockerfiles of public sets of tasks, on a small base and without a network.
 CASES = {
     "python-task": """\
@@ -276,7 +278,6 @@ def source_of(folder, args: dict) -> str:
     return f"dockerfile:{folder}" + (f"?{query}" if query else "")
 
 
-@pytest.mark.guest_slow("buildah is slow under emulation")
 def test_dockerfiles_come_out_as_buildah_makes_them(dsec, work, folder):
     assert shutil.which("buildah"), "buildah is not installed: ./dev setup"
     archive = rootfs.write_tar(work / "box.tar")

@@ -171,6 +171,7 @@ def test_a_name_cannot_be_bound_to_another_address_in_between(dsec, world):
     assert {record["at"] for record in world.seen("http")} == {"11.0.0.15"}
 
 
+@pytest.mark.guest_slow("large answers, which no kernel sees otherwise")
 def test_answers_of_name_servers_cannot_be_too_large(dsec, world):
     box = Box(dsec, "--allow", "huge.example", "--allow", "garbage.example", "--allow", "good.example")
     lines = box.py("""

@@ -213,6 +213,7 @@ def test_a_torn_last_line_is_taken_away_and_the_chain_goes_on(dsec, world):
 
 
 @pytest.mark.guest_slow("writes a log to its limit")
+@pytest.mark.guest_slow("many requests")
 def test_a_flood_of_requests_is_bounded_and_what_is_dropped_is_counted(dsec, world):
     box = Box(dsec, "--allow", "good.example")
     log = dsec.home / "trajectories" / box.id / "network.jsonl"

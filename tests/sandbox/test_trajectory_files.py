@@ -7,6 +7,8 @@ import re
 import pytest
 import rootfs
 
+pytestmark = pytest.mark.guest_slow("files say nothing of a kernel")
+
 SECRET = "hunter2hunter2"
 
 
