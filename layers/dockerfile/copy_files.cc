@@ -246,9 +246,12 @@ class Placement final : public Source {
         if (entry.type != EntryType::File && entry.type != EntryType::HardLink) return;
         const auto slot = placement.slots_.find(joined(top, entry.path));
         if (slot == placement.slots_.end() || slot->second.source != index) return;
-        if (entry.type == EntryType::HardLink && placement.slots_.at(slot->second.entry.target).source != index)
-          throw usage_error("another source replaces " + quote(slot->second.entry.target) + ", to which " +
-                            quote(entry.path) + " is a hard link");
+        if (entry.type == EntryType::HardLink) {
+          const auto target = placement.slots_.find(slot->second.entry.target);
+          if (target == placement.slots_.end() || target->second.source != index)
+            throw usage_error("another source replaces " + quote(slot->second.entry.target) + ", to which " +
+                              quote(entry.path) + " is a hard link");
+        }
         passing = true;
         under.entry(slot->second.entry);
       }
