@@ -20,6 +20,7 @@ def hosts_reached(world) -> set[str]:
     return {record["host"] for record in world.seen("http") if record.get("host")}
 
 
+@pytest.mark.guest_slow("the gateway reads what it reads on any kernel")
 def test_http_requests_that_could_be_read_in_two_ways_go_nowhere(dsec, world):
     box = Box(dsec, "--allow", "good.example")
     lines = box.py(r"""
@@ -57,6 +58,7 @@ print(status(tcp("good.example", 80, b"GET / HTTP/1.1\nHost: good.example\n\n"))
     assert not world.seen("http")
 
 
+@pytest.mark.guest_slow("the gateway reads what it reads on any kernel")
 def test_of_two_hosts_in_a_request_the_server_is_told_the_one_that_was_allowed(dsec, world):
     box = Box(dsec, "--allow", "good.example")
     assert box.py(r"""
@@ -65,6 +67,7 @@ print(status(tcp("good.example", 80, b"GET http://good.example/abs HTTP/1.1\r\nH
     assert [(record["host"], record["path"]) for record in world.seen("http")] == [("good.example", "/abs")]
 
 
+@pytest.mark.guest_slow("the gateway reads what it reads on any kernel")
 def test_later_requests_of_a_connection_are_held_to_the_policy(dsec, world):
     box = Box(dsec, "--allow", "good.example")
     box.py(r"""
@@ -87,6 +90,7 @@ tcp("good.example", 80, get("/6", "good.example") + b"\r\n" + get("/7", "evil.ex
     assert any(record["path"] == "/1" for record in world.seen("http") if "path" in record)
 
 
+@pytest.mark.guest_slow("the gateway reads what it reads on any kernel")
 def test_tls_hellos_in_many_pieces_are_read_whole(dsec, world):
     box = Box(dsec, "--allow", "good.example", "--allow", "xn--gd-1ka.example")
     lines = box.py(r"""
@@ -114,6 +118,7 @@ print(tcp("good.example", 443, b"\x16\3\1\0\0" + hello("good.example")) == denie
     assert {record["at"] for record in world.seen("hello")} == {"11.0.0.10"}
 
 
+@pytest.mark.guest_slow("the gateway reads what it reads on any kernel")
 def test_server_names_are_compared_as_names(dsec, world):
     box = Box(dsec, "--allow", "good.example", "--deny", "evil.example")
     lines = box.py(r"""
@@ -133,6 +138,7 @@ print(ask(b"good.example", b"evil.example"), ask(b"good.example", times=2), ask(
     assert {record["at"] for record in world.seen("hello")} == {"11.0.0.10"}
 
 
+@pytest.mark.guest_slow("the gateway reads what it reads on any kernel")
 def test_addresses_in_other_spellings_are_the_same_addresses(dsec, world):
     box = Box(dsec, "--allow", "*", "--deny", "evil.example")
     lines = box.py(r"""
@@ -154,6 +160,7 @@ print([tcp("0.0.0.0", 80, b"x"), tcp("240.0.0.1", 80, b"x"), tcp("255.255.255.25
     assert not world.seen("http") and not world.seen("quiet")
 
 
+@pytest.mark.guest_slow("the gateway reads what it reads on any kernel")
 def test_names_that_lead_to_special_addresses_lead_nowhere(dsec, world):
     names = ["cname.example", "mapped.example", "nat64.example", "zero.example", "sixtofour.example", "unspecified.example", "mixed.example"]
     box = Box(dsec, *(word for name in names for word in ("--allow", name)), "--allow", "0.0.0.0/0", "--allow", "::/0")
@@ -164,6 +171,7 @@ def test_names_that_lead_to_special_addresses_lead_nowhere(dsec, world):
     assert [(record["host"], record["at"]) for record in world.seen("http")] == [("mixed.example", "11.0.0.17")]
 
 
+@pytest.mark.guest_slow("the gateway reads what it reads on any kernel")
 def test_a_name_cannot_be_bound_to_another_address_in_between(dsec, world):
     box = Box(dsec, "--allow", "rebind.example")
     lines = box.py("for i in range(3): print(status(http('rebind.example', 'rebind.example')), len(look_up('rebind.example')))").splitlines()
@@ -171,7 +179,7 @@ def test_a_name_cannot_be_bound_to_another_address_in_between(dsec, world):
     assert {record["at"] for record in world.seen("http")} == {"11.0.0.15"}
 
 
-@pytest.mark.guest_slow("large answers, which no kernel sees otherwise")
+@pytest.mark.guest_slow("the gateway reads what it reads on any kernel")
 def test_answers_of_name_servers_cannot_be_too_large(dsec, world):
     box = Box(dsec, "--allow", "huge.example", "--allow", "garbage.example", "--allow", "good.example")
     lines = box.py("""
@@ -238,6 +246,7 @@ print(refused(lambda: open("/proc/sys/net/ipv4/ip_forward", "w").write("1")))
     assert box.py("print(status(http('good.example', 'good.example')), tcp('11.0.0.66', 9000, b'x'))") == "200 OK reset"
 
 
+@pytest.mark.guest_slow("the gateway reads what it reads on any kernel")
 def test_the_proxy_leads_nowhere_that_a_connection_would_not(dsec, world):
     box = Box(dsec, "--allow", "good.example", "--allow", "other.example:2222")
     lines = box.py(r"""
