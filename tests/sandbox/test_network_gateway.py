@@ -123,6 +123,7 @@ for line in sys.stdin:
     asking.wait()
 
 
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
 def test_when_both_processes_are_killed_the_next_command_opens_the_network(dsec, world):
     box = Box(dsec, "--allow", "good.example")
     assert box.py("print(status(http('good.example', 'good.example')))") == "200 OK"
@@ -160,6 +161,7 @@ def test_a_sandbox_that_ends_while_no_gateway_is_there_is_let_go_of(dsec, world)
     assert eventually(lambda: not network_world.gateway_of(dsec.home) and not network_world.guard_of(dsec.home), 10)
 
 
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
 def test_every_request_is_logged_with_its_verdict(dsec, world):
     box = Box(dsec, "--allow", "good.example", "--deny", "evil.example")
     box.py("http('good.example', 'good.example'); tcp('11.0.0.66', 443, hello('evil.example')); tcp('good.example', 22); udp('11.0.0.10', 7777, b'x', 0.1)")
@@ -178,6 +180,7 @@ def test_every_request_is_logged_with_its_verdict(dsec, world):
     assert "allow  good.example" in shown and "deny   evil.example" in shown
 
 
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
 def test_the_log_outlives_the_sandbox_with_its_trajectory(dsec, world):
     box = Box(dsec, "--allow", "good.example")
     box.py("http('good.example', 'good.example', '/one?token=quiet'); tcp('11.0.0.66', 9000, b'x')")
@@ -198,6 +201,7 @@ def test_the_log_outlives_the_sandbox_with_its_trajectory(dsec, world):
     assert not log.exists()
 
 
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
 def test_a_torn_last_line_is_taken_away_and_the_chain_goes_on(dsec, world):
     box = Box(dsec, "--allow", "good.example")
     log = dsec.home / "trajectories" / box.id / "network.jsonl"
@@ -213,7 +217,6 @@ def test_a_torn_last_line_is_taken_away_and_the_chain_goes_on(dsec, world):
 
 
 @pytest.mark.guest_slow("writes a log to its limit")
-@pytest.mark.guest_slow("many requests")
 def test_a_flood_of_requests_is_bounded_and_what_is_dropped_is_counted(dsec, world):
     box = Box(dsec, "--allow", "good.example")
     log = dsec.home / "trajectories" / box.id / "network.jsonl"

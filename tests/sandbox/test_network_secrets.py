@@ -31,6 +31,7 @@ def certificate(work):
     return work / "ca.pem"
 
 
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
 def test_a_secret_header_is_added_on_the_way_and_never_enters(certificate, dsec, world):
     dsec.env |= {"SSL_CERT_FILE": str(certificate), "API_KEY": "sk-very-secret"}
     (dsec.cwd / "dsec.yaml").write_text("""version: 1
@@ -62,6 +63,7 @@ print(status(http("good.example", "evil.example")), status(http("other.example",
     assert grep.stdout == ""
 
 
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
 def test_secrets_are_named_on_the_command_line_and_never_stand_there(certificate, dsec, world):
     secret = "sk-command-line"
     dsec.env |= {"SSL_CERT_FILE": str(certificate), "API_KEY": secret}
@@ -93,6 +95,7 @@ print(os.environ)
     assert world.seen("http")[-1]["headers"]["Authorization"] == "Bearer " + secret
 
 
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
 def test_a_secret_itself_on_the_command_line_is_refused_and_not_repeated(dsec, world):
     for text in ("good.example=sk-oops", "good.example=Authorization: Bearer sk-oops", "sk-oops", "good.example=Bearer env:X", "=env:X"):
         said = dsec.fails(125, "run", "--inject", text, "base/box", "--", "true")
@@ -118,6 +121,7 @@ def https(host, port=8443, inner=None, path="/", server_name=None, alpn=("http/1
 """
 
 
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
 def test_tls_is_intercepted_where_that_is_asked_for_and_recorded(certificate, dsec, world):
     dsec.env |= {"SSL_CERT_FILE": str(certificate)}
     box = Box(dsec, "--allow", "good.example:8443", "--allow", "other.example:8443", "--intercept-tls")
@@ -148,6 +152,7 @@ print(status(https("good.example", inner="evil.example")), https("good.example",
                           capture_output=True, text=True).stdout == ""
 
 
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
 def test_what_the_sandbox_does_not_trust_is_not_sent_through_an_interception(certificate, dsec, world):
     dsec.env |= {"SSL_CERT_FILE": str(certificate)}
     box = Box(dsec, "--allow", "good.example:8443", "--intercept-tls")
@@ -164,6 +169,7 @@ except OSError as e: print(b"")
     assert any("does not speak HTTP/1" in r["reason"] for r in box.log("--denied"))
 
 
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
 def test_secrets_go_along_within_intercepted_tls(certificate, dsec, world):
     dsec.env |= {"SSL_CERT_FILE": str(certificate), "API_KEY": "sk-within"}
     box = Box(dsec, "--inject", "good.example:8443=Authorization: Bearer env:API_KEY", "--intercept-tls")
@@ -178,6 +184,7 @@ print(body(http("good.example", "good.example", "/plain")))
     assert len(world.seen("http")) == 3
 
 
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
 def test_the_authority_stays_the_same_when_the_gateway_is_killed(certificate, dsec, world):
     dsec.env |= {"SSL_CERT_FILE": str(certificate)}
     box = Box(dsec, "--allow", "good.example:8443", "--intercept-tls")
