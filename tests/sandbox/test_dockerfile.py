@@ -63,9 +63,9 @@ RUN ln -s /opt/bin/run.sh /bin/run && ln /opt/bin/main.c /opt/hard && chmod 4755
 """,
     "deletions": """\
 FROM base/box
-COPY src /work
-RUN rm -r /work/lib /var/log && mkdir /var/log && rm /etc/group && echo new > /work/new
-RUN rm /work/new && mkdir /work/lib && touch /work/lib/other
+COPY src /app
+RUN rm -r /app/lib /var/log && mkdir /var/log && rm /etc/group && echo new > /app/new
+RUN rm /app/new && mkdir /app/lib && touch /app/lib/other
 """,
     "globs-and-ignore": """\
 FROM base/box
