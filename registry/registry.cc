@@ -1,5 +1,7 @@
 #include "registry/registry.h"
 
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "registry/directory/directory_registry.h"
 #include "registry/oci/oci_registry.h"
@@ -24,6 +26,14 @@ Error not_in_registry(Registry& registry, const LayerRef& ref) {
   for (const std::string& near : nearest_names(ref.str(), known)) error.hint(near);
   if (error.hints().empty()) error.hint("dsec registry tags, which lists what the registry holds");
   return error;
+}
+
+std::optional<Digest> only_layer(const LayerRef& ref, const std::vector<Digest>& found) {
+  if (found.empty()) return std::nullopt;
+  if (found.size() == 1) return found.front();
+  Error error = usage_error(quote(ref.str()) + " is ambiguous: several layers of the registry have this prefix");
+  for (std::size_t i = 0; i < std::min<std::size_t>(found.size(), 6); ++i) error.hint(found[i].str());
+  throw error;
 }
 
 }  // namespace dsec::registry

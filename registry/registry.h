@@ -67,6 +67,9 @@ class Registry {
   virtual std::unique_ptr<Publisher> publisher(LocalStore& store, std::set<Digest> blobs) = 0;
 };
 
+/// The one that a prefix of a digest found, or none. Throws Error (Usage) naming some when there are several.
+std::optional<Digest> only_layer(const LayerRef& ref, const std::vector<Digest>& found);
+
 enum class OpenMode { Read, Write };
 /// Throws Error when there is no registry, or it is away; Write makes one where that takes no more than a directory.
 /// `progress` is told what has to be waited for.

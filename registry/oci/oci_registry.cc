@@ -162,11 +162,7 @@ class OciRegistry : public Registry {
       if (ref.name && manifest(*digest).name != *ref.name) continue;
       found.push_back(*digest);
     }
-    if (found.empty()) return std::nullopt;
-    if (found.size() == 1) return found.front();
-    Error error = usage_error(quote(ref.str()) + " is ambiguous: several layers of the registry have this prefix");
-    for (std::size_t i = 0; i < std::min<std::size_t>(found.size(), 6); ++i) error.hint(found[i].str());
-    throw error;
+    return only_layer(ref, found);
   }
 
   LayerManifest manifest(const Digest& layer) override { return read_layer(place_, layer); }
