@@ -13,6 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "runners/egress/gateway/received_descriptors.h"
 
 namespace dsec::egress {
 namespace {
@@ -86,15 +87,7 @@ void Gateway::serve(Client& client) {
   const ssize_t got = ::recvmsg(client.socket.get(), &message, MSG_CMSG_CLOEXEC);
   if (got < 0 && errno == EAGAIN) return;
   if (got <= 0) return end();
-  std::vector<UniqueFd> descriptors;
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    for (std::size_t i = 0; i < (header->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
-      descriptors.emplace_back(fd);
-    }
-  }
+  std::vector<UniqueFd> descriptors = take_descriptors(message);
   Json answer;
   try {
     if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) throw failure("the request is too long");

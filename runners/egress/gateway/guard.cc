@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "core/base/error.h"
+#include "runners/egress/gateway/received_descriptors.h"
 
 namespace dsec::egress {
 namespace {
@@ -68,14 +69,7 @@ bool receive(int socket, std::string& text, std::vector<UniqueFd>& descriptors) 
   }
   if (got <= 0) return false;
   text.resize(static_cast<std::size_t>(got));
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    for (std::size_t i = 0; i < (header->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
-      descriptors.emplace_back(fd);
-    }
-  }
+  descriptors = take_descriptors(message);
   return true;
 }
 
