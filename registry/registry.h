@@ -1,10 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -60,6 +62,9 @@ class Registry {
 
   /// Writes a blob to `to`, from its start, and returns the digest of what came. `advance` is told the bytes done.
   virtual Digest copy_blob(const Blob& blob, int to, const std::function<void(std::uint64_t)>& advance) = 0;
+  /// Fills `bytes` with what the blob has at `offset`, all of which lies within it; unverified. May be called by any
+  /// number of threads at once, beside nothing else.
+  virtual void read_range(const Blob& blob, std::uint64_t offset, std::span<std::byte> bytes) = 0;
   /// Where the kernel may read a blob in place; empty when it has to be copied.
   virtual std::optional<std::filesystem::path> in_place(const Blob& blob) = 0;
 

@@ -121,18 +121,20 @@ struct Connection::State {
     if (answer.status == 206) {
       const std::string* text = answer.header("Content-Range");
       const auto range = text ? parse_content_range(*text) : std::nullopt;
-      if (!range || range->first != download->done())
+      if (!range || range->first != download->first() + download->done())
         return refuse("the server sent another part than was asked for: Content-Range " +
                       (text ? quote(*text) : std::string("is missing")));
-      if (range->total && *range->total != download->size())
+      if (range->total && *range->total != download->whole())
         return refuse("the server has " + std::to_string(*range->total) + " bytes instead of " +
-                      std::to_string(download->size()));
+                      std::to_string(download->whole()));
       return true;
     }
-    to_skip = download->done();
     const std::string* length = answer.header("Content-Length");
-    if (length && number(*length) != download->size())
-      return refuse("the server has " + *length + " bytes instead of " + std::to_string(download->size()));
+    if (length && number(*length) != download->whole())
+      return refuse("the server has " + *length + " bytes instead of " + std::to_string(download->whole()));
+    if (download->is_part())
+      return refuse("the server sends the whole where a part was asked for: it knows no ranges, or it changed");
+    to_skip = download->done();
     const std::string* etag = answer.header("ETag");
     download->etag = etag && etag->starts_with('"') ? *etag : "";
     return true;
@@ -274,9 +276,11 @@ void Connection::prepare(State& state, const HostTrust& trust) {
   };
   for (const auto& [name, value] : request.headers) add(name + ": " + value);
   if (!request.authorization.empty()) add("Authorization: " + request.authorization);
-  if (state.download && state.download->done() > 0) {
-    add("Range: bytes=" + std::to_string(state.download->done()) + "-");
-    if (!state.download->etag.empty()) add("If-Range: " + state.download->etag);
+  if (const Download* download = state.download; download && (download->is_part() || download->done() > 0)) {
+    const std::uint64_t end = download->first() + download->size();
+    add("Range: bytes=" + std::to_string(download->first() + download->done()) + "-" +
+        (end == download->whole() ? "" : std::to_string(end - 1)));
+    if (!download->etag.empty()) add("If-Range: " + download->etag);
   }
   if (request.method == "HEAD") {
     set(CURLOPT_NOBODY, 1L);

@@ -54,8 +54,15 @@ class Download {
  public:
   using Sink = std::function<void(std::string_view)>;
   /// Of exactly `size` bytes.
-  Download(std::uint64_t size, Sink sink) : size_(size), sink_(std::move(sink)) {}
+  Download(std::uint64_t size, Sink sink) : whole_(size), size_(size), sink_(std::move(sink)) {}
+  /// Of `size` bytes at `first`, of a resource that has exactly `whole`, and not 0 bytes. Only of a server that knows
+  /// ranges.
+  Download(std::uint64_t first, std::uint64_t size, std::uint64_t whole, Sink sink)
+      : first_(first), whole_(whole), size_(size), sink_(std::move(sink)) {}
 
+  std::uint64_t first() const noexcept { return first_; }
+  std::uint64_t whole() const noexcept { return whole_; }
+  bool is_part() const noexcept { return size_ != whole_; }
   std::uint64_t size() const noexcept { return size_; }
   std::uint64_t done() const noexcept { return done_; }
   bool complete() const noexcept { return done_ == size_; }
@@ -67,7 +74,7 @@ class Download {
   std::string etag;  ///< strong, of the first answer; empty when it had none
 
  private:
-  std::uint64_t size_, done_ = 0;
+  std::uint64_t first_ = 0, whole_, size_, done_ = 0;
   Sink sink_;
 };
 

@@ -116,6 +116,13 @@ class DirectoryRegistry : public Registry {
     return copy_exactly(source.get(), to, blob.size, advance);
   }
 
+  void read_range(const Blob& blob, std::uint64_t offset, std::span<std::byte> bytes) override {
+    const UniqueFd source = root_.open_file(blob_name(blob.digest), Missing::Expected);
+    if (!source) throw missing(blob);
+    attempt("cannot read blob " + blob.digest.str() + " of the registry",
+            [&] { read_exactly(source.get(), offset, bytes); });
+  }
+
   std::optional<std::filesystem::path> in_place(const Blob& blob) override {
     if (blob.role != BlobRole::Data || !address().in_place) return std::nullopt;
     // Opened like any other, so that a symlink or device of that name is refused.

@@ -68,6 +68,17 @@ Digest copy_exactly(int from, int to, std::uint64_t size, const std::function<vo
   return transfer(from, to, size, advance);
 }
 
+void read_exactly(int fd, std::uint64_t offset, std::span<std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t got = ::pread(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw system_error("read");
+    if (got == 0) throw failure("it ends after " + std::to_string(offset) + " bytes");
+    bytes = bytes.subspan(static_cast<std::size_t>(got));
+    offset += static_cast<std::uint64_t>(got);
+  }
+}
+
 Digest hash_exactly(int from, std::uint64_t size, const std::function<void(std::uint64_t)>& advance) {
   ::posix_fadvise(from, 0, 0, POSIX_FADV_SEQUENTIAL);
   return transfer(from, -1, size, advance);

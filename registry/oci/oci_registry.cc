@@ -42,6 +42,11 @@ LayerManifest read_layer(const Place& place, const Digest& layer) {
   });
 }
 
+Error missing(const Blob& blob) {
+  return failure("the registry does not have blob " + blob.digest.str())
+      .hint("publish the layer again from a host that has it");
+}
+
 /// What a blob is read into: counted and hashed on the way.
 Digest read_blob(const Place& place, const Blob& blob, const std::function<void(std::string_view)>& sink,
                  const Advance& advance) {
@@ -53,9 +58,7 @@ Digest read_blob(const Place& place, const Blob& blob, const std::function<void(
     done += piece.size();
     advance(done);
   });
-  if (!place.client.read_blob(place.shelf(), blob.digest, download))
-    throw failure("the registry does not have blob " + blob.digest.str())
-        .hint("publish the layer again from a host that has it");
+  if (!place.client.read_blob(place.shelf(), blob.digest, download)) throw missing(blob);
   return hash.finish();
 }
 
@@ -196,6 +199,15 @@ class OciRegistry : public Registry {
   Digest copy_blob(const Blob& blob, int to, const Advance& advance) override {
     return read_blob(
         place_, blob, [&](std::string_view piece) { write_all(to, piece); }, advance);
+  }
+
+  void read_range(const Blob& blob, std::uint64_t offset, std::span<std::byte> bytes) override {
+    auto to = bytes.begin();
+    http::Download download(offset, bytes.size(), blob.size, [&](std::string_view piece) {
+      const auto from = std::as_bytes(std::span(piece));
+      to = std::copy(from.begin(), from.end(), to);
+    });
+    if (!place_.client.read_blob(place_.shelf(), blob.digest, download)) throw missing(blob);
   }
 
   std::optional<std::filesystem::path> in_place(const Blob&) override { return std::nullopt; }

@@ -163,17 +163,18 @@ struct Resource {
   std::string etag = "\"v1\"";
 
   Reply operator()(const Seen& seen) const {
-    std::size_t from = 0;
+    std::size_t from = 0, end = content.size();
     std::string status = "200 OK";
     std::vector<std::string> headers = {"ETag: " + etag};
     const std::string range = value(seen, "range"), condition = value(seen, "if-range");
     if (ranges && !range.empty() && (condition.empty() || condition == etag)) {
       from = std::stoul(range.substr(6));
+      if (const std::string last = range.substr(range.find('-') + 1); !last.empty()) end = std::stoul(last) + 1;
       status = "206 Partial Content";
-      headers.push_back("Content-Range: bytes " + std::to_string(from) + "-" + std::to_string(content.size() - 1) +
-                        "/" + std::to_string(content.size()));
+      headers.push_back("Content-Range: bytes " + std::to_string(from) + "-" + std::to_string(end - 1) + "/" +
+                        std::to_string(content.size()));
     }
-    const std::string part = content.substr(from);
+    const std::string part = content.substr(from, end - from);
     Reply reply = answer(status, headers, part);
     if (part.size() > breaks_after) reply.bytes.resize(reply.bytes.size() - part.size() + breaks_after);
     return reply;
@@ -197,6 +198,30 @@ TEST_CASE("a download goes on where it broke off", "[http][download]") {
   REQUIRE(server.seen().size() == 4);
   CHECK(value(server.seen()[1], "range") == "bytes=30000-");
   CHECK(value(server.seen()[1], "if-range") == "\"v1\"");
+}
+
+TEST_CASE("a part is read alone, and goes on where it broke off", "[http][download]") {
+  Resource resource{numbers(100'000), 3'000};
+  HttpServer server(resource);
+  Client client(quick());
+  std::string got;
+  Download download(1'000, 5'000, resource.content.size(), [&](std::string_view piece) { got += piece; });
+  CHECK(client.send(get(server), &download).status == 206);
+  CHECK(got == resource.content.substr(1'000, 5'000));
+  REQUIRE(server.seen().size() == 2);
+  CHECK(value(server.seen()[0], "range") == "bytes=1000-5999");
+  CHECK(value(server.seen()[1], "range") == "bytes=4000-5999");
+}
+
+TEST_CASE("a part of another whole, or of a server without ranges, is refused", "[http][download]") {
+  HttpServer server(Resource{numbers(1000), 5000}), without(Resource{numbers(1000), 5000, false});
+  Client client(quick());
+  std::string got;
+  const auto sink = [&](std::string_view piece) { got += piece; };
+  Download other(0, 10, 999, sink), whole(0, 10, 1000, sink);
+  CHECK_THAT(told([&] { client.send(get(server), &other); }), Contains("1000 bytes instead of 999"));
+  CHECK_THAT(told([&] { client.send(get(without), &whole); }), Contains("knows no ranges"));
+  CHECK(got.empty());
 }
 
 TEST_CASE("a server without ranges is read again, and no byte comes twice", "[http][download]") {

@@ -74,6 +74,15 @@ class MemoryRegistry {
   static Reply give(const Seen& seen, const Contents& contents, const std::string& name) {
     const auto found = contents.find(name);
     if (found == contents.end()) return answer("404 Not Found");
+    if (const auto range = seen.headers.find("range"); range != seen.headers.end()) {
+      const std::size_t first = std::stoul(range->second.substr(6)), whole = found->second.size();
+      const std::string part =
+          found->second.substr(first, std::stoul(range->second.substr(range->second.find('-') + 1)) + 1 - first);
+      return answer("206 Partial Content",
+                    {"Content-Range: bytes " + std::to_string(first) + "-" + std::to_string(first + part.size() - 1) +
+                     "/" + std::to_string(whole)},
+                    part);
+    }
     Reply reply = answer("200 OK", {"Content-Type: application/vnd.oci.image.manifest.v1+json"}, found->second);
     if (seen.method == "HEAD") reply.bytes.resize(reply.bytes.size() - found->second.size());
     return reply;
@@ -112,6 +121,21 @@ TEST_CASE("a layer comes out of any registry as it went in", "[registry][port]")
   CHECK(pulled.layer.tags == std::vector<std::string>{"base/library/debian:12"});
   CHECK_FALSE(pulled.layer.trusted);
   CHECK(pull_ref(kinds.to.store, "base/library/debian:12", kinds.address).bytes_copied == 0);
+}
+
+TEST_CASE("a part of a blob comes out of any registry", "[registry][port]") {
+  FOR_EACH_KIND();
+  const std::string data = random_bytes(300'000, 1);
+  put_layer(kinds.from.store, "base/x", "1", "meta", data);
+  publish_refs(kinds.from.store, {"base/x:1"}, kinds.address);
+  const auto registry = open_registry(kinds.address, OpenMode::Read, kinds.quiet);
+  std::string part(70'000, 0);
+  registry->read_range({BlobRole::Data, Digest::of(data), data.size()}, 200'000,
+                       std::as_writable_bytes(std::span(part)));
+  CHECK(part == data.substr(200'000, 70'000));
+  CHECK_THROWS_AS(registry->read_range({BlobRole::Data, Digest::of("none"), 10}, 0,
+                                       std::as_writable_bytes(std::span(part).first(10))),
+                  Error);
 }
 
 TEST_CASE("any registry keeps what a snapshot stands on with it", "[registry][port]") {
