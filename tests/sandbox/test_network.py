@@ -234,6 +234,7 @@ environments:
     assert {record.get("phase") for record in box.log()} == {"setup", "agent", "verify", None}
 
 
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
 def test_a_thousand_connections_at_once(dsec, world):
     box = Box(dsec, "--allow", "good.example:9000")
     script = """
@@ -249,6 +250,22 @@ except ConnectionResetError: print("reset")
     assert box.py(script).splitlines() == ["1000", "reset"]
     assert "limit of 1024 connections" in box.log("--denied")[-1]["reason"]
     assert eventually(lambda: box.show()["connections"] == 0)
+
+
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
+def test_policies_change_again_in_a_replay_where_they_were_changed(dsec, world):
+    box = Box(dsec, "--name", "r", "--allow", "other.example")
+    ask = "print(*[look_up(name) != 'no' for name in ('good.example', 'other.example')])"
+    assert box.py(ask) == "False True"
+    dsec.ok("net", "set", "r", "--allow", "good.example", "--op-id", "change")
+    assert box.py(ask) == "True False"
+    dsec.ok("net", "set", "r", "--allow", "other.example")
+    # Done once: what came later stays.
+    dsec.ok("net", "set", "r", "--allow", "good.example", "--op-id", "change")
+    assert "another request" in dsec.fails(2, "net", "set", "r", "--allow", "wild.example", "--op-id", "change")
+    assert box.py(ask) == "False True"
+    replay = dsec.ok("replay", "r", "-o", "json")
+    assert [json.loads(line)["state"] for line in replay.splitlines()] == ["same"] * 5
 
 
 @pytest.mark.guest_slow("the gateway decides alike on any kernel")

@@ -73,6 +73,19 @@ def test_what_ran_at_the_same_time_does_so_again(dsec):
     assert states(dsec, "r") == ["same", "same"]
 
 
+@pytest.mark.guest_slow("limits are tested there, and replays")
+def test_limits_change_again_where_they_were_changed(dsec):
+    rootfs.import_base(dsec)
+    dsec.ok("create", "--name", "r", "--pids", "100", "base/box")
+    many = ("sh", "-c", "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.3 & done 2> /dev/null; wait; echo all")
+    assert dsec.ok("exec", "r", "--", *many) == "all\n"
+    dsec.ok("update", "r", "--pids", "6")
+    assert dsec.run("exec", "r", "--", *many).code == 2
+    dsec.ok("update", "r", "--pids", "100")
+    assert dsec.ok("exec", "r", "--", *many) == "all\n"
+    assert states(dsec, "r") == ["same"] * 5
+
+
 def test_secrets_do_not_show_and_are_there_all_the_same(dsec):
     rootfs.import_base(dsec)
     dsec.ok("create", "--name", "r", "base/box")

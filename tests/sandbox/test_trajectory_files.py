@@ -143,13 +143,18 @@ def test_each_recorded_verb_takes_a_name_and_does_it_once(dsec):
     dsec.ok("exec", "box", "--", "touch", "/second")
     assert json.loads(dsec.ok(*snapshot)) == first
     assert "--op-id" in dsec.fails(2, "snapshot", "--op-id", "other", "box")
+    commit = ("commit", "--op-id", "commit", "-o", "json", "box", "workspace/w:1")
+    first = json.loads(dsec.ok(*commit))
+    dsec.ok("exec", "box", "--", "touch", "/third")
+    assert json.loads(dsec.ok(*commit)) == first
+    assert "another request" in dsec.fails(2, "commit", "--op-id", "commit", "box", "workspace/w:2")
     fork = ("fork", "--op-id", "forks", "box", "--count", "2")
     assert dsec.ok(*fork) == dsec.ok(*fork)
     assert len(dsec.ok("ps", "-q").split()) == 3
     kinds = [json.loads(line)["kind"] for line in dsec.ok("traj", "show", "-o", "json", "box").splitlines()[1:]]
-    assert kinds == ["pause", "resume", "exec", "snapshot", "exec", "fork"]
+    assert kinds == ["pause", "resume", "exec", "snapshot", "exec", "snapshot", "exec", "fork"]
     dsec.ok("rm", "-f", "box")
-    assert states(dsec, "box") == ["same"] * 6
+    assert states(dsec, "box") == ["same"] * 8
     assert len(dsec.ok("ps", "-q").split()) == 2
 
 

@@ -1,9 +1,13 @@
 """A small root filesystem for tests that run something: busybox with its applets, users, and a /tmp that is 1777."""
 
+import atexit
+import functools
+import hashlib
 import io
 import shutil
 import subprocess
 import tarfile
+import tempfile
 from pathlib import Path
 
 PASSWD = "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000:user:/home/user:/bin/sh\n"
@@ -48,9 +52,25 @@ def write_tar(path: Path, files: dict[str, bytes | str] | None = None, links: di
     return path
 
 
+@functools.cache
+def homes_with_bases() -> Path:
+    folder = tempfile.mkdtemp(prefix="dsec-test-bases-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
 def import_base(dsec, name: str = "base/box", **kwargs) -> str:
-    """The root as a layer of `dsec`'s store; returns its reference."""
+    """The root as a layer of `dsec`'s store; returns its reference. A home that is still to be made becomes a copy of one
+    that has it already: in the guest an import takes as long as the rest of a test."""
+    kept = homes_with_bases() / hashlib.sha256(repr((name, kwargs)).encode()).hexdigest()
+    if kept.exists() and not dsec.home.exists():
+        shutil.copytree(kept, dsec.home, symlinks=True)
+        return name
+    new = not dsec.home.exists()
     archive = write_tar(dsec.cwd / f"{name.replace('/', '-').replace(':', '-')}.tar", **kwargs)
     dsec.ok("import", name, f"tar:{archive}")
     archive.unlink()
+    if new:
+        # Each home makes an identity of its own.
+        shutil.copytree(dsec.home, kept, symlinks=True, ignore=shutil.ignore_patterns("host-id", "*.sock"))
     return name
