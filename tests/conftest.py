@@ -1,5 +1,6 @@
 """Fixtures and rules of all tests that drive the real program."""
 
+import collections
 import os
 import shutil
 import tempfile
@@ -17,10 +18,12 @@ def reason_to_leave_out(item) -> str | None:
         for feature in marker.args:
             if not host.has(feature):
                 return f"needs {feature}, which the lane '{host.lane_of(feature)}' has"
+    if os.environ.get("DSEC_TEST_LONG"):
+        return None
     slow = item.get_closest_marker("guest_slow")
     if slow and LANE == "guest":
-        return f"too slow in the guest: {slow.args[0]}"
-    if item.get_closest_marker("long") and not os.environ.get("DSEC_TEST_LONG"):
+        return f"runs in the guest with --long: {slow.args[0]}"
+    if item.get_closest_marker("long"):
         return "runs with --long"
     return None
 
@@ -37,8 +40,9 @@ LEFT_OUT = pytest.StashKey[dict]()
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    for item, reason in config.stash.get(LEFT_OUT, {}).items():
-        terminalreporter.write_line(f"left out: {item.name}: {reason}")
+    counts = collections.Counter((item.path.name, reason) for item, reason in config.stash.get(LEFT_OUT, {}).items())
+    for (file, reason), count in sorted(counts.items()):
+        terminalreporter.write_line(f"left out: {count} of {file}: {reason}")
 
 
 @pytest.fixture

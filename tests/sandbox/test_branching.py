@@ -133,6 +133,7 @@ def test_a_snapshot_holds_only_what_changed_and_stands_on_the_layers_below(dsec,
     assert layer_names(dsec) == set()
 
 
+@pytest.mark.guest_slow("other tests look at what a writable layer becomes")
 def test_a_snapshot_is_published_pulled_and_run_elsewhere_with_all_it_stands_on(dsec, dev, work):
     dsec.ok("exec", "dev", "--", "sh", "-c", "echo mine > /data/mine; rm /data/gone")
     dsec.ok("snapshot", "dev", "step:1")
@@ -149,6 +150,7 @@ def test_a_snapshot_is_published_pulled_and_run_elsewhere_with_all_it_stands_on(
         other.ok("gc")
 
 
+@pytest.mark.guest_slow("other tests look at what a writable layer becomes")
 def test_a_toolkit_can_lie_over_a_snapshot_and_nothing_else_below_it(dsec, dev, work):
     (work / "tool").mkdir()
     (work / "tool/check").write_text("of the toolkit")
@@ -180,6 +182,7 @@ def test_a_snapshot_of_a_sandbox_that_writes_is_of_one_moment_and_does_not_stop_
     assert int(dsec.ok("exec", "dev", "--", "cat", "/w/a")) > before
 
 
+@pytest.mark.guest_slow("other tests look at what a writable layer becomes")
 def test_snapshots_lie_on_each_other_up_to_sixteen_and_then_become_one(dsec, dev):
     at, lengths = "dev", []
     for number in range(18):
@@ -194,6 +197,7 @@ def test_snapshots_lie_on_each_other_up_to_sixteen_and_then_become_one(dsec, dev
         "changed\ngone\nkeep\nlast\nn16\nn17\n17\n17\n"
 
 
+@pytest.mark.guest_slow("other tests look at what a writable layer becomes")
 def test_commit_makes_a_workspace_that_stands_on_the_base_alone(dsec, base, work):
     for name, text in (("w", "workspace"), ("t", "toolkit")):
         (work / name).mkdir()
@@ -256,6 +260,7 @@ def test_forks_have_the_files_and_settings_and_an_identity_of_their_own(dsec, ba
     assert layer_names(dsec) == {"base/box"}
 
 
+@pytest.mark.guest_slow("other tests look at what a writable layer becomes")
 def test_a_hundred_forks_of_fifty_megabytes_cost_one_copy(dsec, dev):
     megabytes, count = 50, 100 if LONG else 20
     dsec.ok("exec", "dev", "--", "dd", "if=/dev/urandom", "of=/blob", "bs=1M", f"count={megabytes}")
@@ -295,12 +300,14 @@ def test_a_paused_and_an_ended_sandbox_can_be_branched(dsec, dev):
     assert dsec.ok("exec", dsec.ok("fork", "dev").strip(), "--", "cat", "/data/x") == "x\n"
 
 
+@pytest.mark.guest_slow("other tests look at what a writable layer becomes")
 def test_what_has_no_writable_layer_has_no_snapshot_but_forks(dsec, base):
     dsec.ok("create", "--name", "fixed", "--read-only", base)
     assert "no writable layer" in dsec.fails(2, "snapshot", "fixed", "x:1")
     assert dsec.ok("exec", dsec.ok("fork", "fixed").strip(), "--", "cat", "/data/keep") == "kept\n"
 
 
+@pytest.mark.guest_slow("other tests look at what a writable layer becomes")
 def test_what_is_done_at_the_same_time_is_done_right(dsec, dev):
     """Snapshots, forks, commands and pauses of one sandbox by many, with nothing wrong or left."""
     dsec.ok("exec", "dev", "--", "sh", "-c", "echo x > /data/x")
@@ -322,6 +329,7 @@ def test_what_is_done_at_the_same_time_is_done_right(dsec, dev):
     assert {dsec.ok("exec", fork, "--", "cat", "/data/x") for fork in forks} == {"x\n"}
 
 
+@pytest.mark.guest_slow("other tests look at what a writable layer becomes")
 def test_pauses_snapshots_and_forks_are_recorded(dsec, dev):
     dsec.ok("pause", "dev")
     dsec.ok("resume", "dev")
@@ -337,6 +345,7 @@ def test_pauses_snapshots_and_forks_are_recorded(dsec, dev):
 # ---- diff ----
 
 
+@pytest.mark.guest_slow("other tests look at what a writable layer becomes")
 def test_a_patch_makes_the_base_the_sandbox(dsec, dev, work):
     dsec.ok("exec", "dev", "--", "sh", "-ec", CHANGES)
     dsec.ok("exec", "dev", "--", "sh", "-ec", "printf 'no newline' > /data/cut; : > /data/empty; echo b > '/data/a b'; echo t > \"/data/ta\tb\"")
@@ -359,6 +368,7 @@ def test_a_patch_makes_the_base_the_sandbox(dsec, dev, work):
     assert os.access(left / "data/changed", os.X_OK)
 
 
+@pytest.mark.guest_slow("other tests look at what a writable layer becomes")
 def test_stat_counts_lines_as_git_does(dsec, dev):
     dsec.ok("exec", "dev", "--", "sh", "-ec", "printf 'one\\n2\\nthree\\nfour\\n' > /data/changed; rm /data/gone; head -c 100 /dev/zero > /bin/z; "
                                               "chmod 700 /data/keep; touch /data/changed")
@@ -383,6 +393,7 @@ def test_the_archive_of_the_changes_is_an_oci_layer_of_them(dsec, dev, work):
     assert dsec.fails(2, "diff", "dev", "--tar", "--stat")
 
 
+@pytest.mark.guest_slow("other tests look at what a writable layer becomes")
 def test_a_sandbox_that_did_nothing_has_no_changes(dsec, dev):
     assert dsec.ok("diff", "dev", "--patch") == ""
     assert dsec.ok("diff", "dev", "--stat") == ""

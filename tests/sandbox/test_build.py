@@ -3,7 +3,10 @@
 import json
 import time
 
+import pytest
 import rootfs
+
+pytestmark = pytest.mark.guest_slow("builds say nothing of a kernel that other tests do not")
 
 YAML = """\
 version: 1

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.guest_slow("copies say nothing of a kernel that test_run does not")
+
 
 def make_tree(tree: Path) -> Path:
     for name in ("bin", "etc", "tmp", "data/sub"):

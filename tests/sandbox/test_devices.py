@@ -69,6 +69,7 @@ def test_devices_stand_in_the_spec_and_environments_have_them(dsec, box, nodes, 
     assert dsec.run("exec", fork, "--", "head", "-c", "1", nodes[0]).code == 0
 
 
+@pytest.mark.guest_slow("refused before any kernel is asked")
 @pytest.mark.parametrize("device, words", [
     ("/dev/loop0", "no character device"), ("/dev/nosuch", "ENOENT"), ("/etc/passwd", "below /dev"),
     ("/dev/../etc/passwd", "below /dev"), ("/dev/zero:/etc/x", "below /dev"), ("/dev/zero", "has a /dev/zero already"),

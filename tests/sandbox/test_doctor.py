@@ -53,6 +53,7 @@ def anybody(work):
     return run
 
 
+@pytest.mark.guest_slow("capabilities are alike on any kernel")
 def test_without_root_it_says_what_works_and_that_sudo_helps(anybody, work):
     code, report = anybody("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
     assert code == 1
@@ -66,6 +67,7 @@ def test_without_root_it_says_what_works_and_that_sudo_helps(anybody, work):
     assert os.listdir(work / "anybody") == []
 
 
+@pytest.mark.guest_slow("capabilities are alike on any kernel")
 def test_the_default_capabilities_of_a_container_are_recognised(anybody):
     code, report = anybody("setpriv", "--bounding-set=-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,"
                            "+setpcap,+net_bind_service,+sys_chroot,+setfcap", "env", "container=docker")

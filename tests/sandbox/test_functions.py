@@ -66,6 +66,7 @@ def fillers(home) -> list[str]:
     return found
 
 
+@pytest.mark.guest_slow("what a call gives back is no matter of the kernel")
 def test_a_call_gets_input_files_and_arguments_and_gives_both_streams_and_the_exit_code(dsec, fn, work):
     (work / "prog").write_text('cat; cat sub/data; echo "$@" >&2; exit 3')
     (work / "data").write_text("data\n")
@@ -75,6 +76,7 @@ def test_a_call_gets_input_files_and_arguments_and_gives_both_streams_and_the_ex
     assert dsec.ok("ps", "-a", "-q") == ""
 
 
+@pytest.mark.guest_slow("what a call gives back is no matter of the kernel")
 def test_each_verdict(fn):
     assert fn("script", "exit 0")["verdict"] == "ok"
     assert fn("script", "exit 1")["verdict"] == "runtime-error"
@@ -88,6 +90,7 @@ def test_each_verdict(fn):
     assert eater["result"]["memory"]["limit"] == 32 << 20
 
 
+@pytest.mark.guest_slow("what a call gives back is no matter of the kernel")
 def test_more_output_than_allowed_ends_the_call_and_keeps_what_is_allowed(fn, work):
     (work / "main.sh").write_text("yes")
     result = fn("sh", "", "--file", "main.sh")
@@ -104,6 +107,7 @@ def test_processor_time_is_limited_over_all_processes(fn):
     assert 0.475e6 <= result["cpu_time_us"] <= 0.6e6, result
 
 
+@pytest.mark.guest_slow("what a call gives back is no matter of the kernel")
 def test_a_call_that_makes_no_sense_is_refused(dsec, fn, work):
     (work / "f").write_text("x")
     for name in ("../f", "/etc/f", "a/../b", "./f", "x" * 101, ""):
@@ -120,6 +124,7 @@ def wait_for_pool(dsec, name: str, count: int) -> None:
     pytest.fail(f"pool of {name} is not filled: {dsec.ok('fn', 'pool', name)}")
 
 
+@pytest.mark.guest_slow("what a call gives back is no matter of the kernel")
 def test_a_pool_is_filled_used_up_and_filled_again_by_itself(dsec, fn):
     fn.write("pool: 3")
     assert not fn("script", "exit 0")["from_pool"]
@@ -130,6 +135,7 @@ def test_a_pool_is_filled_used_up_and_filled_again_by_itself(dsec, fn):
     assert dsec.ok("ps", "-a", "-q") == ""
 
 
+@pytest.mark.guest_slow("what a call gives back is no matter of the kernel")
 def test_no_call_sees_what_another_left(dsec, fn):
     fn.write("pool: 2")
     dsec.ok("fn", "pool", "script", "--fill")
@@ -147,6 +153,7 @@ def test_no_call_sees_what_another_left(dsec, fn):
         assert count[0] == count[1], (clean, seen)
 
 
+@pytest.mark.guest_slow("what a call gives back is no matter of the kernel")
 def test_a_changed_type_has_a_pool_of_its_own(dsec, fn):
     fn.write("pool: 1")
     dsec.ok("fn", "pool", "script", "--fill")
@@ -156,6 +163,7 @@ def test_a_changed_type_has_a_pool_of_its_own(dsec, fn):
     assert dsec.json("fn", "pool", "script")["ready"] == 1
 
 
+@pytest.mark.guest_slow("what a call gives back is no matter of the kernel")
 def test_sandboxes_nobody_calls_go_by_themselves(dsec, fn):
     fn.write("pool: 1\n    pool_idle: 300ms")
     dsec.ok("fn", "pool", "script", "--fill")
@@ -164,6 +172,7 @@ def test_sandboxes_nobody_calls_go_by_themselves(dsec, fn):
     assert fn("script", "echo fresh")["stdout"] == {"data": "fresh\n"}
 
 
+@pytest.mark.guest_slow("what a call gives back is no matter of the kernel")
 def test_warm_up_leaves_its_files_and_its_failure_is_told(dsec, fn):
     fn.write("pool: 1\n    warm_up: echo warm > /tmp/warm")
     dsec.ok("fn", "pool", "script", "--fill")
@@ -181,6 +190,7 @@ def test_a_preloaded_command_waits_for_its_input(dsec, fn):
     assert fn("script", "while :; do :; done")["verdict"] == "time-limit"
 
 
+@pytest.mark.guest_slow("what a call gives back is no matter of the kernel")
 def test_a_sandbox_that_is_stopped_during_a_call_gives_the_verdict_killed(dsec, fn, work):
     call = dsec.popen("fn", "run", "script", "--stdin", "-", "-o", "json")
     call.stdin.write(b"sleep 4")
@@ -196,6 +206,7 @@ def test_a_sandbox_that_is_stopped_during_a_call_gives_the_verdict_killed(dsec, 
     call.wait()
 
 
+@pytest.mark.guest_slow("what a call gives back is no matter of the kernel")
 def test_judging(dsec, fn, work):
     cases = work / "cases"
     cases.mkdir()
@@ -230,6 +241,7 @@ functions:
 """
 
 
+@pytest.mark.guest_slow("what a call gives back is no matter of the kernel")
 def test_a_compilation_is_shared_by_the_cases_and_its_failure_is_a_verdict(dsec, fn, work):
     (work / "dsec.yaml").write_text(COMPILED)
     cases = work / "cases"
@@ -259,6 +271,7 @@ def test_many_calls_leave_nothing(dsec, fn, long_run):
     assert dsec.ok("ps", "-a", "-q") == ""
 
 
+@pytest.mark.guest_slow("what a call gives back is no matter of the kernel")
 def test_every_mistake_in_a_type_is_told_with_its_place(dsec, fn, work):
     (work / "dsec.yaml").write_text("""\
 version: 1

@@ -72,6 +72,7 @@ def test_run_killed_at_any_moment_leaves_nothing_that_gc_does_not_find(dsec, wor
     assert dsec.ok("run", "base/box", "--", "echo", "works") == "works\n"
 
 
+@pytest.mark.guest_slow("files are alike on any kernel")
 def test_import_and_publish_killed_at_any_moment_leave_a_store_that_verifies(dsec, work, dice):
     archive = rootfs.write_tar(work / "a.tar", files={f"f{i}": os.urandom(1 << 20) for i in range(16)})
     rootfs.import_base(dsec)
@@ -85,6 +86,7 @@ def test_import_and_publish_killed_at_any_moment_leave_a_store_that_verifies(dse
     dsec.ok("registry", "check", f"file://{work}/registry")
 
 
+@pytest.mark.guest_slow("files are alike on any kernel")
 def test_build_killed_at_any_moment_can_be_finished(dsec, work, dice):
     rootfs.import_base(dsec)
     (work / "dsec.yaml").write_text(

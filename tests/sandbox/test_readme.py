@@ -4,8 +4,11 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
 import rootfs
 from dsec_tool import BIN
+
+pytestmark = pytest.mark.guest_slow("the words of the README are the same there")
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 

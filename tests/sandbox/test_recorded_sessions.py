@@ -5,6 +5,8 @@ import json
 import pytest
 import rootfs
 
+pytestmark = pytest.mark.guest_slow("records say nothing of a kernel")
+
 
 @pytest.fixture
 def box(dsec):

@@ -6,6 +6,8 @@ import time
 import pytest
 import rootfs
 
+pytestmark = pytest.mark.guest_slow("records say nothing of a kernel")
+
 
 @pytest.fixture
 def rollout(dsec) -> str:
@@ -73,7 +75,6 @@ def test_what_ran_at_the_same_time_does_so_again(dsec):
     assert states(dsec, "r") == ["same", "same"]
 
 
-@pytest.mark.guest_slow("limits are tested there, and replays")
 def test_limits_change_again_where_they_were_changed(dsec):
     rootfs.import_base(dsec)
     dsec.ok("create", "--name", "r", "--pids", "100", "base/box")

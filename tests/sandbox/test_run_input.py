@@ -7,6 +7,8 @@ import time
 import pytest
 import rootfs
 
+pytestmark = pytest.mark.guest_slow("pipes are alike on any kernel")
+
 
 @pytest.fixture
 def box(dsec):

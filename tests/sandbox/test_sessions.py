@@ -83,6 +83,7 @@ def test_exit_codes_and_streams_are_those_of_the_command(session):
     assert session.run("return 7").code == 7
 
 
+@pytest.mark.guest_slow("a shell is the same on any kernel")
 @pytest.mark.parametrize("text", ["if", "echo 'open", 'echo "open', "case x in", "cat <<END\nno end", "done", "( echo", "echo $((1 +))"])
 def test_a_text_that_is_no_whole_command_does_no_harm(session, text):
     session.out("X=kept")
@@ -90,6 +91,7 @@ def test_a_text_that_is_no_whole_command_does_no_harm(session, text):
     assert session.out("echo $X") == "kept\n"
 
 
+@pytest.mark.guest_slow("a shell is the same on any kernel")
 def test_texts_of_any_form_come_through(session):
     assert session.out("cat <<END\none $((1 + 1))\nthree\nEND\n") == "one 2\nthree\n"
     assert session.out("echo a\necho b\n\n\n# a comment\necho c\n") == "a\nb\nc\n"
@@ -104,6 +106,7 @@ def test_texts_of_any_form_come_through(session):
     assert "NUL" in session.dsec.fails(125, "session", "run", "box", session.id, input=b"echo a\0b\n")
 
 
+@pytest.mark.guest_slow("a shell is the same on any kernel")
 def test_a_text_of_200_kilobytes_and_one_beyond_the_limit(session):
     text = "".join(f"echo line {i:06}\n" for i in range(12_000))
     assert len(text) > 200_000
@@ -112,6 +115,7 @@ def test_a_text_of_200_kilobytes_and_one_beyond_the_limit(session):
     assert session.out("echo fine") == "fine\n"
 
 
+@pytest.mark.guest_slow("a shell is the same on any kernel")
 def test_standard_input_is_the_given_one_or_empty_and_never_the_shells(session):
     assert session.out("cat; read x; echo \"[$x]\"; cat; echo end") == "[]\nend\n"
     assert session.out("read a; read b; echo $b $a; cat", "-i", input="one\ntwo\nthree\n") == "two one\nthree\n"
@@ -130,6 +134,7 @@ def test_output_cannot_forge_an_end(session):
     assert session.out("echo whole") == "whole\n"
 
 
+@pytest.mark.guest_slow("a shell is the same on any kernel")
 def test_commands_inherit_no_descriptors_of_the_session(box):
     # busybox leaves open what it has put aside; it is of no use without the number that nobody can know.
     for shell in "bash", "/usr/bin/dash":
@@ -137,6 +142,7 @@ def test_commands_inherit_no_descriptors_of_the_session(box):
         assert session.out("ls /proc/self/fd").split() == ["0", "1", "2", "3"]
 
 
+@pytest.mark.guest_slow("a shell is the same on any kernel")
 def test_no_byte_of_much_output_is_lost_or_comes_later(session):
     for count in (1, 65536, 3_000_000):
         result = session.run(f"head -c {count} /dev/zero | tr '\\0' x; head -c {count} /dev/zero | tr '\\0' y >&2")
@@ -146,6 +152,7 @@ def test_no_byte_of_much_output_is_lost_or_comes_later(session):
         assert session.out(f"echo {turn}; echo {turn} >&2") == f"{turn}\n"
 
 
+@pytest.mark.guest_slow("a shell is the same on any kernel")
 def test_output_of_a_background_job_stays_with_the_command_that_started_it(session):
     started = session.dsec.json("session", "run", "-d", "box", session.id, "--", "(sleep 0.5; echo late) & echo early")
     for _ in range(10):
@@ -183,6 +190,7 @@ def test_a_shell_that_cannot_be_brought_back_is_killed_and_told_so(session):
     assert "no session" in session.run("echo").err.lower() or "find session" in session.run("echo").err
 
 
+@pytest.mark.guest_slow("a shell is the same on any kernel")
 @pytest.mark.parametrize(("text", "code"), [("exit 5", 5), ("exec sh -c 'exit 9'", 9), ("set -e; false", 1), ("kill -9 $$", 137),
                                             ("exec no_such_program", 127)])
 def test_what_ends_the_shell_ends_the_session_and_is_told(session, text, code):
@@ -195,12 +203,14 @@ def test_what_ends_the_shell_ends_the_session_and_is_told(session, text, code):
     assert "sleep 1000" not in processes(session.dsec)
 
 
+@pytest.mark.guest_slow("a shell is the same on any kernel")
 def test_a_trap_at_the_end_is_heard(session):
     session.out("trap 'echo farewell' EXIT")
     result = session.run("exit 6")
     assert (result.code, result.out) == (6, "farewell\n")
 
 
+@pytest.mark.guest_slow("a shell is the same on any kernel")
 def test_what_does_not_end_an_interactive_shell_does_not_end_a_session(session):
     session.out("X=kept")
     session.run("kill $$; sleep 0.1")
@@ -215,6 +225,7 @@ def test_what_does_not_end_an_interactive_shell_does_not_end_a_session(session):
     assert session.out("echo traced") == "traced\n"
 
 
+@pytest.mark.guest_slow("a shell is the same on any kernel")
 def test_one_command_at_a_time_and_sessions_in_parallel(box):
     first, second = Session(box, "--name", "one"), Session(box)
     client = box.popen("session", "run", "box", "one", "--", "echo ready; until [ -e /tmp/go ]; do sleep 0.05; done")
@@ -231,6 +242,7 @@ def test_one_command_at_a_time_and_sessions_in_parallel(box):
     assert first.out("echo free") == "free\n"
 
 
+@pytest.mark.guest_slow("a shell is the same on any kernel")
 def test_many_sessions_at_once_do_not_mix(box):
     failures = []
 
@@ -264,6 +276,7 @@ def test_closing_kills_the_whole_tree(session):
     assert listed(session.dsec) == []
 
 
+@pytest.mark.guest_slow("a shell is the same on any kernel")
 def test_a_client_that_dies_loses_nothing(session):
     client = session.dsec.popen("session", "run", "box", session.id, "--", "echo one; until [ -e /tmp/go ]; do sleep 0.05; done; echo two; (exit 8)")
     assert client.stdout.readline() == b"one\n"
@@ -280,6 +293,7 @@ def test_a_client_that_dies_loses_nothing(session):
     assert (again.out, again.code) == ("one\ntwo\n", 8)
 
 
+@pytest.mark.guest_slow("a shell is the same on any kernel")
 def test_signals_reach_the_command_and_leave_the_session(session):
     client = session.dsec.popen("session", "run", "box", session.id, "--", "echo ready; sleep 1000; echo not reached")
     assert client.stdout.readline() == b"ready\n"
@@ -298,6 +312,7 @@ def test_signals_reach_the_command_and_leave_the_session(session):
     assert session.out("echo alive") == "alive\n"
 
 
+@pytest.mark.guest_slow("a shell is the same on any kernel")
 def test_a_session_has_the_user_environment_and_directory_that_it_was_given(box):
     session = Session(box, "-u", "user", "-w", "/tmp", "-e", "A=b c", "--env-file", box.cwd / "env") if (
         (box.cwd / "env").write_text("B=d\n")) else None
@@ -305,6 +320,7 @@ def test_a_session_has_the_user_environment_and_directory_that_it_was_given(box)
     assert session.out("echo x > /dev/stdout; echo $HOME") == "x\n/home/user\n"
 
 
+@pytest.mark.guest_slow("a shell is the same on any kernel")
 def test_what_is_no_shell_is_refused(box):
     assert "no shell" in box.fails(1, "session", "open", "--shell", "/bin/true", "box")
     assert "nothing_here" in box.fails(1, "session", "open", "--shell", "/bin/nothing_here", "box")
@@ -313,6 +329,7 @@ def test_what_is_no_shell_is_refused(box):
     assert listed(box) == []
 
 
+@pytest.mark.guest_slow("a shell is the same on any kernel")
 def test_an_open_session_does_not_keep_an_idle_sandbox(dsec):
     rootfs.import_base(dsec)
     dsec.ok("create", "--name", "box", "--idle", "1s", "base/box")

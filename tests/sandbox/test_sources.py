@@ -69,6 +69,7 @@ def test_a_mounted_workspace_is_clean_and_whole_for_git(dsec, work, mounted):
         subprocess.run(["umount", place], check=True)
 
 
+@pytest.mark.guest_slow("folders are read alike on any kernel")
 def test_a_folder_comes_back_with_all_that_root_sees(dsec, work, mounted):
     root = work / "tree"
     (root / "bin").mkdir(parents=True)

@@ -84,6 +84,7 @@ def test_http_reaches_a_server_on_ipv4(box):
     assert box.run("http", "box", "8080/nothing").code == 0
 
 
+@pytest.mark.guest_slow("sockets are alike on any kernel")
 def test_http_reaches_a_server_on_ipv6_alone(box):
     if not os.path.exists("/proc/net/if_inet6"):
         pytest.skip("this kernel has no IPv6")
@@ -91,6 +92,7 @@ def test_http_reaches_a_server_on_ipv6_alone(box):
     assert box.ok("http", "box", "8080/index.html") == "hello\n"
 
 
+@pytest.mark.guest_slow("sockets are alike on any kernel")
 def test_http_sends_method_headers_and_body(box):
     asked: queue.Queue = queue.Queue()
 
@@ -111,6 +113,7 @@ def test_http_sends_method_headers_and_body(box):
     server.close()
 
 
+@pytest.mark.guest_slow("sockets are alike on any kernel")
 def test_http_tells_what_is_wrong(box):
     assert "ECONNREFUSED" in box.fails(1, "http", "box", "8080/")
     assert "does not begin with a port" in box.fails(2, "http", "box", "http://x/")
@@ -158,6 +161,7 @@ def test_forward_carries_both_ways_and_either_half_may_end_first(box):
     server.close()
 
 
+@pytest.mark.guest_slow("sockets are alike on any kernel")
 def test_forward_passes_on_that_the_server_is_done_while_the_client_still_writes(box):
     received: queue.Queue = queue.Queue()
 
@@ -177,6 +181,7 @@ def test_forward_passes_on_that_the_server_is_done_while_the_client_still_writes
     server.close()
 
 
+@pytest.mark.guest_slow("sockets are alike on any kernel")
 def test_forward_carries_many_connections_at_once(box):
     server = Server(box, 7000, echo)
     forward = Forward(box, "127.0.0.1:0:7000")
@@ -191,6 +196,7 @@ def test_forward_carries_many_connections_at_once(box):
     server.close()
 
 
+@pytest.mark.guest_slow("sockets are alike on any kernel")
 def test_forward_tells_of_refused_connections_and_ends_with_the_sandbox(box):
     forward = Forward(box, "0:7000")
     with forward.connect() as stream:
@@ -207,6 +213,7 @@ def test_forward_tells_of_refused_connections_and_ends_with_the_sandbox(box):
     assert b"ECONNREFUSED" in err
 
 
+@pytest.mark.guest_slow("sockets are alike on any kernel")
 def test_forward_refuses_addresses_that_make_no_sense(box):
     assert "no address" in box.fails(2, "forward", "box", "example.org:80:80")
     assert "does not end with a port" in box.fails(2, "forward", "box", "80:x")

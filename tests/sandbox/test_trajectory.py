@@ -62,6 +62,7 @@ def test_every_command_is_recorded_with_what_it_said(dsec, work, box):
     assert oct(os.stat(dsec.home / "trajectories" / sandbox / "log.jsonl").st_mode & 0o777) == "0o600"
 
 
+@pytest.mark.guest_slow("records say nothing of a kernel")
 def test_long_output_and_input_lie_beside_the_log_and_outlive_the_sandbox(dsec, box):
     sandbox = box()
     text = "".join(f"line {i}\n" for i in range(20000))
@@ -77,6 +78,7 @@ def test_long_output_and_input_lie_beside_the_log_and_outlive_the_sandbox(dsec, 
     assert not (dsec.home / "trajectories" / sandbox).exists()
 
 
+@pytest.mark.guest_slow("records say nothing of a kernel")
 def test_a_named_command_runs_once_and_its_result_comes_again(dsec, work, box):
     sandbox = box()
     for _ in range(3):
@@ -94,6 +96,7 @@ def test_a_named_command_runs_once_and_its_result_comes_again(dsec, work, box):
     assert missing.code == 125 and "there is no sandbox" in missing.err
 
 
+@pytest.mark.guest_slow("records say nothing of a kernel")
 def test_a_command_without_a_name_runs_each_time(dsec, work, box):
     box()
     for _ in range(2):
@@ -101,6 +104,7 @@ def test_a_command_without_a_name_runs_each_time(dsec, work, box):
     assert times_run(work) == 2
 
 
+@pytest.mark.guest_slow("records say nothing of a kernel")
 def test_a_name_that_comes_with_another_request_is_refused_with_the_difference(dsec, work, box):
     box()
     dsec.run("exec", "--op-id", "a", "box", "--", *COUNT)
@@ -113,6 +117,7 @@ def test_a_name_that_comes_with_another_request_is_refused_with_the_difference(d
     assert dsec.run("exec", "--op-id", "no blanks", "box", "--", "true").code == 125
 
 
+@pytest.mark.guest_slow("records say nothing of a kernel")
 def test_a_command_that_still_runs_is_attached_to_from_its_beginning(dsec, work, box):
     box()
     command = ("sh", "-c", "echo x >> /out/count; echo early; until [ -e /out/go ]; do sleep 0.02; done; echo late; exit 5")
@@ -128,6 +133,7 @@ def test_a_command_that_still_runs_is_attached_to_from_its_beginning(dsec, work,
     assert times_run(work) == 1
 
 
+@pytest.mark.guest_slow("records say nothing of a kernel")
 def test_the_death_of_a_client_changes_nothing_for_its_operation(dsec, work, box):
     box()
     dice = random.Random(5)
@@ -177,6 +183,7 @@ def judge_after_the_keeper_died(dsec, work, name, sandbox):
     return "recorded"
 
 
+@pytest.mark.guest_slow("records say nothing of a kernel")
 def test_a_keeper_that_is_killed_at_any_step_leaves_no_double_run_and_a_readable_log(dsec, work, box):
     """The steps are those of one command, from the request to the answer."""
     outcomes = []
@@ -215,6 +222,7 @@ def test_a_keeper_that_is_killed_at_any_step_leaves_no_double_run_and_a_readable
     assert {"never began", "unknown", "recorded"} <= set(outcomes), outcomes
 
 
+@pytest.mark.guest_slow("records say nothing of a kernel")
 def test_copies_are_recorded_and_done_once(dsec, work, box):
     sandbox = box()
     (work / "file").write_text("one")
@@ -243,6 +251,7 @@ def test_copies_are_recorded_and_done_once(dsec, work, box):
     assert found[-1]["kind"] == "read" and found[-1]["outcome"] == "ok"
 
 
+@pytest.mark.guest_slow("records say nothing of a kernel")
 def test_a_copy_whose_process_dies_is_interrupted_and_never_done_again(dsec, work, box):
     box()
     client = dsec.popen("cp", "--op-id", "in", "-", "box:/tmp", stdin=subprocess.PIPE)
@@ -263,6 +272,7 @@ def test_a_copy_whose_process_dies_is_interrupted_and_never_done_again(dsec, wor
     assert again.code == 1 and "the outcome of operation 'in' is unknown" in again.err
 
 
+@pytest.mark.guest_slow("records say nothing of a kernel")
 def test_secrets_are_masked_where_they_are_shown(dsec, work, box):
     box()
     dsec.ok("exec", "-e", "API_TOKEN=hunter2-hunter2", "-e", "PLAIN=visible", "box", "--", "sh", "-c",
@@ -276,6 +286,7 @@ def test_secrets_are_masked_where_they_are_shown(dsec, work, box):
     assert "visible" not in shown and "hunter2-hunter2" in shown
 
 
+@pytest.mark.guest_slow("records say nothing of a kernel")
 def test_two_trajectories_are_compared_operation_by_operation(dsec, work, box):
     for name in ("a", "b"):
         box(name)
@@ -292,6 +303,7 @@ def test_two_trajectories_are_compared_operation_by_operation(dsec, work, box):
     assert [pair["same"] for pair in pairs] == [True, False, False]
 
 
+@pytest.mark.guest_slow("records say nothing of a kernel")
 def test_kept_trajectories_hold_their_layers_until_a_limit_takes_them(dsec, work, box):
     sandbox, empty = box(), dsec.ok("create", "base/box").strip()
     dsec.ok("exec", "box", "--", "true")
@@ -306,6 +318,7 @@ def test_kept_trajectories_hold_their_layers_until_a_limit_takes_them(dsec, work
     assert dsec.ok("layer", "ls", "-a", "-q") == "" and dsec.ok("traj", "ls", "-q") == ""
 
 
+@pytest.mark.guest_slow("records say nothing of a kernel")
 def test_the_trajectory_of_a_sandbox_that_is_there_stays(dsec, box):
     sandbox = box()
     refused = dsec.run("traj", "rm", "box")

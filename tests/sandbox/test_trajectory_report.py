@@ -9,6 +9,8 @@ from html.parser import HTMLParser
 import pytest
 import rootfs
 
+pytestmark = pytest.mark.guest_slow("a page says nothing of a kernel")
+
 HOSTILE = "</pre></style><script>document.documentElement.dataset.taken=1</script><img src=x onerror='document.title=1'>"
 SECRET = "hunter2hunter2"
 

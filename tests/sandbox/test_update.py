@@ -109,6 +109,7 @@ def test_the_class_of_what_runs_changes_and_changes_back(dsec, box):
     assert group_files(sandbox, "cgroup.procs") == {}
 
 
+@pytest.mark.guest_slow("no limit of a kernel is changed")
 def test_times_change_while_it_runs(dsec, box):
     dsec.ok("create", "--name", "a", box)
     dsec.ok("create", "--name", "b", "--lifetime", "1h", box)
@@ -134,6 +135,7 @@ def test_a_paused_one_is_changed_and_stays_paused(dsec, box):
     assert dsec.run("exec", "c", "--", *block(150).split()[:-1]).code == 137
 
 
+@pytest.mark.guest_slow("no limit of a kernel is changed")
 def test_of_one_that_has_ended_only_labels_change(dsec, box):
     dsec.ok("run", "--keep", "--name", "c", "--memory", "64m", box, "--", "true")
     err = dsec.fails(2, "update", "c", "--memory", "128m")
@@ -143,6 +145,7 @@ def test_of_one_that_has_ended_only_labels_change(dsec, box):
     assert dsec.json("stats", "c")["memory_limit"] == 64 * MIB
 
 
+@pytest.mark.guest_slow("no limit of a kernel is changed")
 def test_an_update_is_recorded_and_not_done_twice(dsec, box):
     dsec.ok("create", "--name", "c", "--pids", "100", box)
     dsec.ok("update", "c", "--pids", "60", "--op-id", "one")
@@ -157,6 +160,7 @@ def test_an_update_is_recorded_and_not_done_twice(dsec, box):
     assert updates[0]["request"] == {"pids": 60} and updates[0]["result"]["limits"]["pids"] == 60
 
 
+@pytest.mark.guest_slow("no limit of a kernel is changed")
 def test_what_makes_no_sense_is_refused(dsec, box):
     dsec.ok("create", "--name", "c", box)
     assert "nothing is to be changed" in dsec.fails(2, "update", "c")
