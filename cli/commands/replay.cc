@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/finish.h"
 #include "cli/invocation.h"
+#include "cli/replay_sandbox.h"
 #include "cli/report.h"
 #include "cli/root.h"
 #include "cli/sandbox_flags.h"
@@ -93,30 +94,6 @@ class Teller {
   const bool quiet_;
 };
 
-// Whoever wrote a trajectory elsewhere says what its sandbox is made of, and what runs in it.
-void refuse_parts_of_the_host(const SandboxSpec& spec, const engine::Trajectory& trajectory, const engine::Home& home,
-                              const std::string& what) {
-  // One of this home was recorded here, unless it says where it came from.
-  if (trajectory.header.source.empty() && trajectory.directory.parent_path() == home.trajectories()) return;
-  std::string wanted;
-  const auto want = [&](const std::string& part) { wanted += (wanted.empty() ? "" : ", ") + part; };
-  for (const BindMount& bind : spec.binds) want("path " + quote(bind.source));
-  for (const DeviceGrant& device : spec.devices) want("device " + quote(device.source));
-  if (spec.gpus) want("some of its devices");
-  if (spec.network == NetworkMode::Host) want("its network");
-  if (spec.network == NetworkMode::Policy) want("what its network policy allows to be reached");
-  if (spec.userns == UserNamespace::Host) want("its user ids");
-  const auto secrets = [&](const NetworkPolicy& policy) {
-    for (const HeaderSecret& secret : policy.inject) want("the secret " + quote(secret.secret));
-  };
-  secrets(spec.network_plan.base);
-  for (const auto& [phase, policy] : spec.network_plan.phases) secrets(policy);
-  if (wanted.empty()) return;
-  throw usage_error("it comes from elsewhere, and its sandbox would get of this host: " + wanted)
-      .context("cannot replay " + quote(what))
-      .hint("give --trust if you trust whoever made it");
-}
-
 void open_shell(engine::Engine& engine, const std::string& id, Invocation& call) {
   ExecSpec spec{.argv = {"/bin/sh", "-c", "if command -v bash >/dev/null 2>&1; then exec bash; else exec sh; fi"},
                 .env = {}};
@@ -132,42 +109,21 @@ void run(const Options& options, Invocation& call) {
   const engine::Trajectory trajectory = find_trajectory(options.what, engine);
   if (!trajectory.damage.empty()) call.progress().warn(trajectory.damage + "; what follows is not replayed");
   engine::Normaliser normaliser;
-  normaliser.add_literal(trajectory.header.id, "<sandbox>");
   if (!options.normalise.empty()) normaliser.add_file(read_file(options.normalise), options.normalise);
-
-  SandboxSpec spec = engine::replay_spec(trajectory.header);
-  if (spec.layers.empty())
-    throw failure("it does not tell what the sandbox was made of")
-        .context("cannot replay " + quote(options.what))
-        .hint("import it with what it shall run in: dsec traj import FILE --in ENV");
-  if (!options.trust) refuse_parts_of_the_host(spec, trajectory, call.wiring().home(), options.what);
-  spec.remove_at_end = !options.keep;
-  const std::string id = attempt("cannot replay " + quote(options.what), [&] { return engine.create(spec).id; });
-  normaliser.add_literal(id, "<sandbox>");
-  struct Remove {
-    engine::Engine& engine;
-    const std::string& id;
-    const bool keep;
-    ~Remove() {
-      try {
-        if (!keep) engine.remove(id, true);
-      } catch (const std::exception&) {
-        // It is marked to go at its end: gc does it.
-      }
-    }
-  } const remove{engine, id, options.keep};
+  const ReplaySandbox sandbox(engine, call.wiring().home(), trajectory, {options.what, options.trust, options.keep});
+  sandbox.add_names(normaliser);
 
   const engine::SecretMask mask = secret_mask(trajectory);
   Teller teller(call.out(), mask, options.check);
   const engine::ReplayReport report = engine::replay(
-      engine, id, trajectory, normaliser,
+      engine, sandbox.id(), trajectory, normaliser,
       {.until = options.until, .keep_going = options.keep_going, .tell = [&](const auto& done) { teller.tell(done); }});
   if (!call.out().json())
     call.out().line(std::to_string(report.same) + " the same, " + std::to_string(report.different) + " different, " +
                     std::to_string(report.skipped) + " not replayed, the last was operation " +
                     std::to_string(report.last));
-  if (options.keep) std::cerr << "kept as sandbox " << id << '\n';
-  if (options.shell) open_shell(engine, id, call);
+  if (options.keep) std::cerr << "kept as sandbox " << sandbox.id() << '\n';
+  if (options.shell) open_shell(engine, sandbox.id(), call);
   if (report.different) call.exit_with(kDifference);
 }
 

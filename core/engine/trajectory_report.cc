@@ -72,10 +72,11 @@ system_clock::time_point end_of(const Operation& operation) {
 
 class Report {
  public:
-  Report(const Trajectory& trajectory, const Trajectory* against, const SecretMask& mask, const ReportWords& words,
+  Report(const ReportContent& content, const SecretMask& mask, const ReportWords& words,
          const std::function<void(std::string_view)>& write)
-      : trajectory_(trajectory),
-        against_(against),
+      : trajectory_(content.trajectory),
+        against_(content.against),
+        files_(content.files),
         mask_(mask.with(SecretMask::Form::SameLength)),
         words_(words),
         write_(write) {}
@@ -215,6 +216,7 @@ class Report {
     input(operation);
     output(operation);
     files(operation);
+    written(operation);
     events_of(operation);
     if (differs) difference(*pair->second);
     put("</article>\n");
@@ -299,6 +301,29 @@ class Report {
       put("<table><thead><tr><th>File</th><th>Kind</th><th>Size</th></tr></thead><tbody>" + rows + "</tbody></table>");
       if (count > kMostFiles) put("<p>And " + std::to_string(count - kMostFiles) + " more.</p>");
     });
+  }
+
+  void written(const Operation& operation) {
+    const auto found = files_.find(operation.seq);
+    if (found == files_.end() || found->second.written.empty()) return;
+    const ReplayedFiles& files = found->second;
+    std::string rows;
+    std::size_t count = 0;
+    for (const WrittenFile& file : files.written) {
+      if (++count > kMostFiles) break;
+      static constexpr const char* kWords[] = {"added", "changed", "removed"};
+      rows += "<tr><td><code>" + masked(file.change.path) + "</code></td><td>" +
+              kWords[static_cast<unsigned>(file.change.kind)] + "</td><td>" +
+              html_text(file.size ? format_size(file.size) : "") + "</td></tr>\n";
+    }
+    const std::size_t all = files.written.size();
+    details(std::to_string(all) + (all == 1 ? " file written, in a replay" : " files written, in a replay") +
+                (files.same ? "" : " that came out otherwise"),
+            all <= 20, [&] {
+              put("<table><thead><tr><th>File</th><th>What</th><th>Size</th></tr></thead><tbody>" + rows +
+                  "</tbody></table>");
+              if (all > kMostFiles) put("<p>And " + std::to_string(all - kMostFiles) + " more.</p>");
+            });
   }
 
   // The gateway's records: of a directory they are checked, in an export they were.
@@ -426,6 +451,7 @@ class Report {
   static constexpr auto kReplace = Json::error_handler_t::replace;
   const Trajectory& trajectory_;
   const Trajectory* const against_;
+  const std::map<std::uint64_t, ReplayedFiles>& files_;
   const SecretMask mask_;
   const ReportWords& words_;
   const std::function<void(std::string_view)>& write_;
@@ -499,9 +525,9 @@ std::string html_text(std::string_view text) {
   return html;
 }
 
-void write_report(const Trajectory& trajectory, const Trajectory* against, const SecretMask& mask,
-                  const ReportWords& words, const std::function<void(std::string_view)>& write) {
-  Report(trajectory, against, mask, words, write).run();
+void write_report(const ReportContent& content, const SecretMask& mask, const ReportWords& words,
+                  const std::function<void(std::string_view)>& write) {
+  Report(content, mask, words, write).run();
 }
 
 }  // namespace dsec::engine

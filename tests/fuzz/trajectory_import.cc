@@ -47,7 +47,7 @@ void use(const fs::path& place) {
   const ReportWords words{[](const Operation& operation) { return operation.kind; },
                           [](const Operation&) { return std::string(); },
                           [](const std::string&, const std::string&) { return std::string(); }};
-  write_report(trajectory, &trajectory, mask, words, [](std::string_view) {});
+  write_report({.trajectory = trajectory, .against = &trajectory}, mask, words, [](std::string_view) {});
 }
 
 }  // namespace

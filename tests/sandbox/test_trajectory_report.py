@@ -118,3 +118,31 @@ def test_a_report_works_in_a_browser_and_runs_nothing_else(work, reports):
     picture = (work / "page.png").read_bytes()
     assert picture.startswith(b"\x89PNG") and struct.unpack(">II", picture[16:24]) == (900, 1200)
     assert len(picture) > 10_000  # an empty page has next to nothing
+
+
+def test_a_report_shows_which_files_each_operation_writes(dsec, work):
+    rootfs.import_base(dsec)
+    (work / "given").write_text("x" * 3000)
+    dsec.ok("create", "--name", "r", "base/box")
+    for command in ("mkdir -p /srv/new; echo one > /srv/new/a; echo two > /etc/passwd", "true",
+                    "echo more >> /srv/new/a; rm /etc/group; touch '/srv/<b>'", "rm -r /srv/new; echo back > /etc/group",
+                    "touch /srv/gone; rm /srv/gone"):
+        dsec.ok("exec", "r", "--", "sh", "-c", command)
+    dsec.ok("pause", "r")
+    dsec.ok("cp", "given", "r:/srv/given")
+    dsec.ok("rm", "-f", "r")
+    dsec.ok("traj", "report", "r", "--out", "report.html", "--replay")
+    page = Page((work / "report.html").read_text())
+
+    def written(number: int) -> list[tuple[str, str]]:
+        rows = re.findall(r"(/[^\s]*?)(added|changed|removed)", page.texts[f"op-{number}"].partition("in a replay")[2])
+        return [(path, what) for path, what in rows]
+
+    assert written(1) == [("/etc/passwd", "changed"), ("/srv", "added"), ("/srv/new", "added"), ("/srv/new/a", "added")]
+    assert "in a replay" not in page.texts["op-2"] and "in a replay" not in page.texts["op-5"]
+    assert written(3) == [("/etc/group", "removed"), ("/srv/<b>", "added"), ("/srv/new/a", "changed")]
+    assert written(4) == [("/etc/group", "added"), ("/srv/new", "removed"), ("/srv/new/a", "removed")]
+    copied = next(name for name, text in page.texts.items() if name.startswith("op-") and "given" in text)
+    assert written(int(copied[3:])) == [("/srv/given", "added")]
+    assert "2.9 KiB" in page.texts[copied]
+    assert dsec.ok("ps", "-aq") == ""
