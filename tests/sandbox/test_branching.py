@@ -271,14 +271,19 @@ def test_a_hundred_forks_of_fifty_megabytes_cost_one_copy(dsec, dev):
     took = time.monotonic() - started
     assert len(forks) == count
     grown = disk_bytes(*places) - before
-    # All of them read all of it: the pages are in memory once.
-    cached = meminfo("Cached")
-    for fork in forks[:10]:
-        dsec.ok("exec", fork, "--", "md5sum", "/blob")
-    read = (meminfo("Cached") - cached) >> 20
+    # All of them read all of it: the pages are in memory once. Whatever else runs on the host reads, too, but not always.
+    read = min(read_by(dsec, forks[:10]), read_by(dsec, forks[10:20]))
     print(f"{count} forks in {took:.1f} s: {grown >> 20} MiB of disk, {read} MiB of page cache after 10 read all")
     assert grown < 1.5 * (megabytes << 20), f"{grown >> 20} MiB"
     assert read < 3 * megabytes, f"{read} MiB"
+
+
+def read_by(dsec, sandboxes: list[str]) -> int:
+    """MiB by which the page cache of the host grows."""
+    cached = meminfo("Cached")
+    for sandbox in sandboxes:
+        dsec.ok("exec", sandbox, "--", "md5sum", "/blob")
+    return (meminfo("Cached") - cached) >> 20
 
 
 def meminfo(key: str) -> int:
