@@ -112,6 +112,19 @@ struct Connection::State {
     return true;
   }
 
+  // Notes which version of the resource this is. False when it is another than the one that was begun with.
+  bool is_same_version() {
+    const std::string* etag = outcome.answer.header("ETag");
+    if (!etag || !etag->starts_with('"') || *etag == download->etag) return true;
+    if (download->etag.empty()) {
+      download->etag = *etag;
+      return true;
+    }
+    outcome.hint = "again, from the start; servers behind one name must agree on ETags";
+    return refuse("it changed while it was read: its ETag is " + quote(*etag) + " and no longer " +
+                  quote(download->etag));
+  }
+
   // Decides where the body goes, once the headers are there. False when it cannot be taken.
   bool begin_body() {
     body_begun = true;
@@ -127,11 +140,12 @@ struct Connection::State {
       if (range->total && *range->total != download->whole())
         return refuse("the server has " + std::to_string(*range->total) + " bytes instead of " +
                       std::to_string(download->whole()));
-      return true;
+      return is_same_version();
     }
     const std::string* length = answer.header("Content-Length");
     if (length && number(*length) != download->whole())
       return refuse("the server has " + *length + " bytes instead of " + std::to_string(download->whole()));
+    if (download->is_part() && !is_same_version()) return false;
     if (download->is_part())
       return refuse("the server sends the whole where a part was asked for: it knows no ranges, or it changed");
     to_skip = download->done();
@@ -276,6 +290,12 @@ void Connection::prepare(State& state, const HostTrust& trust) {
   };
   for (const auto& [name, value] : request.headers) add(name + ": " + value);
   if (!request.authorization.empty()) add("Authorization: " + request.authorization);
+  if (const AwsSignature* signature = request.signature.get()) {
+    set(CURLOPT_AWS_SIGV4, ("aws:amz:" + signature->region + ":" + signature->service).c_str());
+    set(CURLOPT_USERNAME, signature->key_id.c_str());
+    set(CURLOPT_PASSWORD, signature->secret.c_str());
+    if (!signature->session_token.empty()) add("x-amz-security-token: " + signature->session_token);
+  }
   if (const Download* download = state.download; download && (download->is_part() || download->done() > 0)) {
     const std::uint64_t end = download->first() + download->size();
     add("Range: bytes=" + std::to_string(download->first() + download->done()) + "-" +
