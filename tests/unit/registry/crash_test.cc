@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "registry/directory/check.h"
+#include "registry/check.h"
 #include "registry/gc/gc.h"
 #include "registry/store/verify.h"
 #include "tests/unit/registry/registry_fixture.h"
