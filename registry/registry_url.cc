@@ -10,6 +10,7 @@ namespace dsec::registry {
 
 const char* const kRegistryForms =
     "file:///PATH, 3fs:///MOUNT/PATH, oci://HOST/REPOSITORY, https://HOST/PATH or s3://BUCKET/PREFIX";
+const char* const kPublishForms = "file:///PATH, 3fs:///MOUNT/PATH, oci://HOST/REPOSITORY or s3://BUCKET/PREFIX";
 
 namespace {
 

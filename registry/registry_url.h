@@ -47,5 +47,7 @@ const char* to_string(RegistryAddress::Kind kind);
 
 /// What people may write, for messages and help: "file:///PATH, 3fs:///MOUNT/PATH, oci://HOST/REPOSITORY, …".
 extern const char* const kRegistryForms;
+/// Those of them that can be published to.
+extern const char* const kPublishForms;
 
 }  // namespace dsec::registry
