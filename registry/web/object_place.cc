@@ -14,8 +14,13 @@ bool may_change(const std::string& name) { return !name.starts_with(kBlobs) && !
 
 }  // namespace
 
-WebAccess::WebAccess(const Config& config, http::ClientOptions options)
-    : hosts(config), client(hosts.with_trust(std::move(options))) {}
+WebAccess::WebAccess(const Config& config, http::ClientOptions options, const std::string& alias)
+    : hosts(config), client([&] {
+        options.trust = [this, alias](const std::string& authority) {
+          return hosts.trust(authority.starts_with(alias) ? authority.substr(alias.size()) : authority);
+        };
+        return std::move(options);
+      }()) {}
 
 http::ClientOptions patient(std::function<void(const std::string&)> notice) {
   http::ClientOptions options;

@@ -11,7 +11,8 @@ namespace dsec::registry {
 
 /// What one command talks to web servers with: connections, and what is configured about hosts.
 struct WebAccess {
-  WebAccess(const Config& config, http::ClientOptions options);
+  /// Of a host whose name begins with `alias` counts what is configured about the rest of it.
+  WebAccess(const Config& config, http::ClientOptions options, const std::string& alias = "");
   Hosts hosts;
   http::Client client;
 };

@@ -94,7 +94,7 @@ Error s3_error(const http::Request& request, const http::Answer& answer, const s
                                                                (message.empty() ? "" : ": " + printable(message)));
   for (const std::string& hint : plain.hints()) error.hint(hint);
   if (no_bucket)
-    return std::move(error).hint("make the bucket " + quote(bucket) + " at " + target.root.authority() +
+    return std::move(error).hint("make the bucket " + quote(bucket) + " at " + target.authority +
                                  ", or correct the URL or the endpoint");
   const std::string* told = answer.header("x-amz-bucket-region");
   if (const std::string region = told ? *told : first_xml_text(answer.body, "Region");

@@ -142,12 +142,13 @@ S3Target S3Target::of(const RegistryAddress& address, const S3Environment& envir
   S3Target target;
   target.region = first_of({address.s3.region, environment.region, kDefaultRegion});
   std::string endpoint = first_of({address.s3.endpoint, environment.endpoint});
-  target.is_amazon = endpoint.empty();
-  if (target.is_amazon)
+  const bool is_amazon = endpoint.empty();
+  if (is_amazon)
     endpoint = "https://s3." + target.region + ".amazonaws.com" + (target.region.starts_with("cn-") ? ".cn" : "");
   target.root = attempt("the endpoint of " + address.shown(), [&] { return http::Url::parse(endpoint); });
   while (target.root.target.ends_with('/')) target.root.target.pop_back();
-  const bool by_default = !target.is_amazon || address.bucket.find('.') != std::string::npos;
+  target.authority = target.root.authority();
+  const bool by_default = !is_amazon || address.bucket.find('.') != std::string::npos;
   if (address.s3.path_style.value_or(environment.path_style.value_or(by_default)))
     target.root.target += "/" + address.bucket;
   else

@@ -37,7 +37,8 @@ class S3Environment {
 struct S3Target {
   http::Url root;  ///< of the bucket; the target ends with '/'
   std::string region;
-  bool is_amazon = false;
+  /// What `hosts` of config.yaml calls it: without the bucket, "objects.example:9000".
+  std::string authority;
 
   /// Throws Error (Usage) for an endpoint that is no URL.
   static S3Target of(const RegistryAddress& address, const S3Environment& environment);

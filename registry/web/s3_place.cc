@@ -1,6 +1,8 @@
 #include "registry/web/s3_place.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "core/base/error.h"
 #include "registry/layout/layout.h"
@@ -13,6 +15,7 @@ namespace {
 constexpr int kMostPages = 100'000;
 // Of two that write one object at once the server turns one away for the moment.
 constexpr int kMostConflicts = 5;
+constexpr std::chrono::milliseconds kConflict{200};
 
 }  // namespace
 
@@ -20,9 +23,9 @@ S3Place::S3Place(const Config& config, http::ClientOptions options, const Regist
                  std::uint64_t part_bytes)
     : address_(address),
       part_bytes_(part_bytes),
-      access_(config, std::move(options)),
       environment_(S3Environment::of_this_process()),
-      target_(S3Target::of(address, environment_)) {}
+      target_(S3Target::of(address, environment_)),
+      access_(config, std::move(options), address.bucket + ".") {}
 
 S3Environment S3Place::environment() const {
   const std::lock_guard guard(mutex_);
@@ -78,7 +81,8 @@ void S3Place::check_registry() const {
 
 void S3Place::make_registry() const {
   if (read_file(std::string(kMarker), kLargestMarker)) return check_registry();
-  if (!list(key(""), 1).empty())
+  // Whoever makes it at this moment puts the marker first.
+  if (!list(key(""), 1).empty() && !read_file(std::string(kMarker), kLargestMarker))
     throw usage_error("there are objects below " + address_.url() + " and no registry")
         .hint("name a prefix with nothing below it");
   put(std::string(kMarker), {marker_text(), -1, marker_text().size(), {}}, Existing::Keep, {});
@@ -128,7 +132,10 @@ http::Answer S3Place::send_once(http::Request request) const {
     http::Request asked = request;
     if (conditional_) asked.headers.emplace_back("If-None-Match", "*");
     http::Answer answer = send(asked, nullptr);
-    if (answer.status == 409 && tries < kMostConflicts) continue;
+    if (answer.status == 409 && tries < kMostConflicts) {
+      std::this_thread::sleep_for(kConflict * tries);
+      continue;
+    }
     if (!conditional_ || (answer.status != 501 && s3_code(answer) != "NotImplemented")) return answer;
     conditional_ = false;
   }

@@ -58,10 +58,10 @@ class S3Place : public ObjectPlace {
 
   const RegistryAddress address_;
   const std::uint64_t part_bytes_;
-  mutable WebAccess access_;
   mutable std::mutex mutex_;
   mutable S3Environment environment_;
   const S3Target target_;
+  mutable WebAccess access_;
   mutable std::atomic<bool> conditional_ = true;
 };
 

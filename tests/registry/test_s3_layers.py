@@ -85,6 +85,15 @@ def test_names_tags_prefixes_check_and_settings(dsec, other, s3, layer, place, w
     assert "only s3: registries have" in dsec.fails(2, "registry", "add", "x", "file:///x", "--region", "r")
 
 
+def test_a_bucket_that_is_named_in_the_host(dsec, other, s3, layer, place, work):
+    settings = f"{{url: '{place}', endpoint: 'http://s3.{s3.host}', path_style: false}}"
+    (work / "config.yaml").write_text(f"registries: {{cloud: {settings}}}\n")
+    dsec.ok("publish", "base/library/x:1", "--to", "cloud", env=keys(s3))
+    assert {asked.headers["Host"] for asked in s3.asked} == {f"layers.s3.{s3.host}"}
+    other.ok("pull", "base/library/x:1", "--from", "cloud", env=keys(s3))
+    assert other.json("registry", "tags", "cloud", env=keys(s3))["digest"] == layer["digest"]
+
+
 def test_a_large_blob_goes_in_parts_and_comes_back(dsec, other, s3, place, work):
     data = random.Random(9).randbytes(70 << 20)
     (work / "big.tar").write_bytes(tar_of({"data": data}))

@@ -85,7 +85,7 @@ class S3Server:
         with open(folder / "output", "wb") as output:
             self.process = subprocess.Popen(
                 ["node", f"{packages}/node_modules/s3rver/bin/s3rver.js", "-d", folder / "data", "-a", "127.0.0.1",
-                 "-p", str(self.port), "--silent", *made], stdout=output, stderr=output,
+                 "-p", str(self.port), "--silent", "--service-endpoint", "localhost", *made], stdout=output, stderr=output,
                 env={"PATH": os.environ["PATH"], "HOME": str(folder)})
         wait_for(self.port, self.process, folder / "output")
 
