@@ -18,9 +18,16 @@ class ObjectUpload {
 
  private:
   void begin();
+  struct Part {
+    std::size_t number;  ///< from 1
+    std::uint64_t offset, length;
+  };
   /// Returns what the server calls the part.
-  std::string send_part(const ObjectContent& content, std::size_t number, std::uint64_t offset, std::uint64_t length,
-                        const Digest& digest, const std::function<void(std::uint64_t)>& advance) const;
+  std::string send_part(const ObjectContent& content, const Part& part,
+                        const std::function<void(std::uint64_t)>& advance) const;
+  /// Several at once; returns their names in order. Throws Error when one fails, or the whole has another digest.
+  std::vector<std::string> send_parts(const ObjectContent& content,
+                                      const std::function<void(std::uint64_t)>& advance) const;
   bool complete(const std::vector<std::string>& parts, bool keep, std::uint64_t size) const;
   void abort() const noexcept;
 

@@ -1,7 +1,9 @@
 // What every kind of registry does alike, behind the one port.
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "core/base/error.h"
 #include "registry/registries.h"
@@ -77,8 +79,9 @@ class MemoryRegistry {
     if (found == contents.end()) return answer("404 Not Found");
     if (const auto range = seen.headers.find("range"); range != seen.headers.end()) {
       const std::size_t first = std::stoul(range->second.substr(6)), whole = found->second.size();
+      const std::string last = range->second.substr(range->second.find('-') + 1);
       const std::string part =
-          found->second.substr(first, std::stoul(range->second.substr(range->second.find('-') + 1)) + 1 - first);
+          found->second.substr(first, last.empty() ? std::string::npos : std::stoul(last) + 1 - first);
       return answer("206 Partial Content",
                     {"Content-Range: bytes " + std::to_string(first) + "-" + std::to_string(first + part.size() - 1) +
                      "/" + std::to_string(whole)},
@@ -146,6 +149,30 @@ TEST_CASE("a part of a blob comes out of any registry", "[registry][port]") {
   CHECK_THROWS_AS(registry->read_range({BlobRole::Data, Digest::of("none"), 10}, 0,
                                        std::as_writable_bytes(std::span(part).first(10))),
                   Error);
+}
+
+TEST_CASE("parts of a blob are read from any registry by many at once", "[registry][port]") {
+  FOR_EACH_KIND();
+  const std::string data = random_bytes(300'000, 1);
+  put_layer(kinds.from.store, "base/x", "1", "meta", data);
+  publish_refs(kinds.from.store, {"base/x:1"}, kinds.address);
+  const auto registry = open_registry(kinds.readable, OpenMode::Read, kinds.quiet);
+  std::string copy(data.size(), 0);
+  constexpr std::size_t kPart = 30'000;
+  std::atomic<int> failed = 0;
+  std::vector<std::thread> readers;
+  for (std::size_t at = 0; at < data.size(); at += kPart)
+    readers.emplace_back([&, at] {
+      try {
+        registry->read_range({BlobRole::Data, Digest::of(data), data.size()}, at,
+                             std::as_writable_bytes(std::span(copy).subspan(at, kPart)));
+      } catch (const Error&) {
+        ++failed;
+      }
+    });
+  for (std::thread& reader : readers) reader.join();
+  CHECK(failed == 0);
+  CHECK(copy == data);
 }
 
 TEST_CASE("any registry keeps what a snapshot stands on with it", "[registry][port]") {
