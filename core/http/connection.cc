@@ -6,15 +6,14 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <exception>
 #include <mutex>
-#include <optional>
 
 #include "core/base/version.h"
+#include "core/http/fields.h"
 
 namespace dsec::http {
 namespace {
@@ -41,33 +40,6 @@ class WithoutSigpipe {
  private:
   sigset_t pipe_, before_;
 };
-
-std::string trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t\r\n"), last = text.find_last_not_of(" \t\r\n");
-  return first == std::string_view::npos ? "" : std::string(text.substr(first, last - first + 1));
-}
-
-std::optional<std::uint64_t> number(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
-  return value;
-}
-
-/// "bytes 100-199/500": where the part begins, and of how many bytes; the total may be "*".
-struct ContentRange {
-  std::uint64_t first = 0;
-  std::optional<std::uint64_t> total;
-};
-std::optional<ContentRange> parse_content_range(std::string_view text) {
-  if (!text.starts_with("bytes ")) return std::nullopt;
-  text.remove_prefix(6);
-  const std::size_t dash = text.find('-'), slash = text.find('/');
-  if (dash == std::string_view::npos || slash == std::string_view::npos || slash < dash) return std::nullopt;
-  const auto first = number(text.substr(0, dash));
-  if (!first) return std::nullopt;
-  return ContentRange{*first, number(text.substr(slash + 1))};
-}
 
 }  // namespace
 

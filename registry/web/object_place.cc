@@ -1,8 +1,7 @@
 #include "registry/web/object_place.h"
 
-#include <charconv>
-
 #include "core/base/error.h"
+#include "core/http/fields.h"
 #include "registry/layout/catalogue.h"
 #include "registry/layout/layout.h"
 
@@ -77,10 +76,8 @@ std::optional<std::uint64_t> ObjectPlace::size(const std::string& name) const {
   const auto answer = ask(asked, nullptr);
   if (!answer) return std::nullopt;
   const std::string* length = answer->header("Content-Length");
-  std::uint64_t bytes = 0;
-  const char* const end = length ? length->data() + length->size() : nullptr;
-  if (!length || std::from_chars(length->data(), end, bytes).ptr != end)
-    throw failure("the answer to HEAD " + asked.url.shown() + " tells no size");
+  const auto bytes = length ? http::number(*length) : std::nullopt;
+  if (!bytes) throw failure("the answer to HEAD " + asked.url.shown() + " tells no size");
   return bytes;
 }
 

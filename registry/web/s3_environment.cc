@@ -5,9 +5,11 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/http/fields.h"
 
 namespace dsec::registry {
 namespace fs = std::filesystem;
+using http::trimmed;
 namespace {
 
 constexpr std::uint64_t kLargestFile = 4 << 20;
@@ -15,11 +17,6 @@ constexpr const char* kDefaultRegion = "us-east-1";
 // What a profile may have instead of keys.
 constexpr const char* const kOtherMeans[] = {"sso_session",        "sso_start_url",     "role_arn",
                                              "credential_process", "credential_source", "login_session"};
-
-std::string trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t\r"), last = text.find_last_not_of(" \t\r");
-  return first == std::string_view::npos ? "" : std::string(text.substr(first, last - first + 1));
-}
 
 AwsSections read_sections(const fs::path& file) {
   std::error_code missing;
