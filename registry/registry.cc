@@ -23,6 +23,8 @@ std::unique_ptr<Registry> open_registry(const RegistryAddress& address, OpenMode
 
 Error not_in_registry(Registry& registry, const LayerRef& ref) {
   Error error = usage_error("no layer " + quote(ref.str()) + " in registry " + registry.address().shown());
+  if (registry.address().kind == RegistryAddress::Kind::Http && ref.digest_prefix && ref.digest_prefix->size() < 64)
+    error.hint("the whole digest, in case the registry's catalogue is behind; dsec-registry(5)");
   if (!ref.name) return std::move(error).hint("dsec registry tags, which lists what the registry holds");
   std::vector<std::string> known;
   // Not every registry has a catalogue of names; most have the tags of a name.

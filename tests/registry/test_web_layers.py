@@ -73,6 +73,7 @@ def test_names_tags_prefixes_and_check(dsec, other, published, nginx, work):
         (f"base/library/x:{n}", published["digest"], published["bytes"]) for n in (1, 2)]
     assert "base/library/x:2" in other.fails(2, "pull", "base/library/x:3", "--from", "web")
     other.ok("pull", published["digest"].removeprefix("sha256:")[:12], "--from", "web")
+    assert "catalogue is behind" in other.fails(2, "pull", "sha256:" + "0" * 12, "--from", "web")
     checked = other.json("registry", "check", "web")
     assert (checked["tags"], checked["layers"], checked["problems"]) == (2, 1, [])
     told = dsec.fails(2, "publish", "base/library/x:1", "--to", nginx.url)
