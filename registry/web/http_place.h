@@ -1,10 +1,12 @@
 #pragma once
 
+#include "registry/oci/credentials.h"
 #include "registry/web/object_place.h"
 
 namespace dsec::registry {
 
-/// A directory registry behind a static web server: nothing is listed but what its catalogue names.
+/// A directory registry behind a static web server: nothing is listed but what its catalogue names. A server that wants
+/// a password is given the login that docker and podman keep for its host.
 class HttpPlace : public ObjectPlace {
  public:
   /// `base` is a URL without '/' at its end. Throws Error (Usage) when there is no registry.
@@ -19,8 +21,14 @@ class HttpPlace : public ObjectPlace {
   Error refusal(const http::Request& request, const http::Answer& answer) const override;
 
  private:
+  /// Value of the Authorization header, once the server has asked for one; empty when there is no login.
+  std::string log_in(const http::Request& request, const http::Answer& answer) const;
+
   mutable WebAccess access_;
   const std::string base_;
+  mutable CredentialStore credentials_;
+  mutable std::mutex mutex_;
+  mutable std::string authorization_;
 };
 
 }  // namespace dsec::registry

@@ -1,5 +1,8 @@
 """Registries behind a web server, nginx: what was published to a directory, read over HTTP."""
 
+import base64
+import json
+
 import pytest
 from fault_proxy import Fault, FaultProxy
 from oci_registry import make_certificates, tar_of
@@ -58,6 +61,22 @@ def test_over_tls_with_a_certificate_of_ones_own(dsec, other, published, work, n
         again = other.json("layer", "inspect", "base/library/x:1")[0]
         assert again["digest"] == published["digest"] and again["manifest"] == published["manifest"]
         nothing_left(other)
+    finally:
+        server.stop()
+
+
+def test_a_server_that_wants_a_password_gets_the_login_for_its_host(other, published, work):
+    server = Nginx(work / "locked", work / "registry", login=("me", "pass:word"))
+    try:
+        told = other.fails(1, "pull", "base/library/x:1", "--from", server.url)
+        assert "401" in told and f"a login for {server.host} in" in told
+        for password, good in (("wr0ng:word", False), ("pass:word", True)):
+            login = base64.b64encode(f"me:{password}".encode()).decode()
+            (work / "auth.json").write_text(json.dumps({"auths": {server.host: {"auth": login}}}))
+            done = other.run("pull", "base/library/x:1", "--from", server.url, env={"REGISTRY_AUTH_FILE": str(work / "auth.json")})
+            assert (done.code == 0) == good, str(done)
+            assert good or f"look at the login for {server.host} in {work}/auth.json" in done.err
+            assert password not in done.err
     finally:
         server.stop()
 

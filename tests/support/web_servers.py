@@ -32,9 +32,10 @@ def wait_for(port: int, process: subprocess.Popen, log: Path) -> None:
 
 
 class Nginx:
-    """Shows `root` until stop(); over TLS with `certificates`, a folder of oci_registry.make_certificates()."""
+    """Shows `root` until stop(); over TLS with `certificates`, a folder of oci_registry.make_certificates(); to the `login`
+    (user, password) alone."""
 
-    def __init__(self, folder: Path, root: Path, certificates: Path | None = None):
+    def __init__(self, folder: Path, root: Path, certificates: Path | None = None, login: tuple[str, str] | None = None):
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.port = free_port()
@@ -42,6 +43,11 @@ class Nginx:
         self.url = f"{'https' if certificates else 'http'}://{self.host}/layers"
         tls = (f"ssl_certificate {certificates}/server.crt; ssl_certificate_key {certificates}/server.key;"
                if certificates else "")
+        password = ""
+        if login:
+            line = subprocess.run(["htpasswd", "-bnm", *login], check=True, capture_output=True, text=True).stdout
+            (folder / "htpasswd").write_text(line)
+            password = f"auth_basic registry; auth_basic_user_file {folder}/htpasswd;"
         temporary = " ".join(f"{kind}_temp_path {folder}/{kind};" for kind in
                              ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
         (folder / "nginx.conf").write_text(f"""
@@ -54,7 +60,7 @@ class Nginx:
               default_type application/octet-stream;
               server {{
                 listen 127.0.0.1:{self.port}{' ssl' if certificates else ''}; {tls}
-                location /layers/ {{ alias {root}/; }}
+                location /layers/ {{ alias {root}/; {password} }}
               }}
             }}""")
         program = shutil.which("nginx") or "/usr/sbin/nginx"

@@ -67,7 +67,7 @@ TEST_CASE("a URL without a registry is told from one that fails", "[registry][we
   served.instead = [](const Seen&) { return answer("403 Forbidden"); };
   CHECK_THAT(told(open), Contains("403 Forbidden") && Contains("let the server's user read"));
   served.instead = [](const Seen&) { return answer("401 Unauthorized"); };
-  CHECK_THAT(told(open), Contains("401 Unauthorized") && Contains("without a password"));
+  CHECK_THAT(told(open), Contains("401 Unauthorized") && Contains("a login for 127.0.0.1:"));
   served.instead = [](const Seen&) { return answer("200 OK", {}, "<html>a start page</html>"); };
   CHECK_THAT(told(open), Contains("dsec-registry.json:1:1"));
   served.instead = [](const Seen&) { return answer("200 OK", {}, R"({"schema":2,"type":"dsec-registry"})"); };
