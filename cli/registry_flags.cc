@@ -9,7 +9,9 @@ namespace dsec::cli {
 void declare(Command& command, const std::string& name, const std::string& help, RegistryFlag& flag) {
   flag.name = name;
   command.option(name, "NAME|URL", flag.text,
-                 help + ": a registry's name, " + registry::kRegistryForms + " (default: the only one configured)");
+                 help + ": a registry's name, " +
+                     (name == "--to" ? registry::kPublishForms : registry::kRegistryForms) +
+                     " (default: the only one configured)");
   command.flag("--allow-any-fs", flag.allow_any_fs, "Accept a 3fs: URL that is no 3FS mount");
 }
 

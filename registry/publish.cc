@@ -64,6 +64,7 @@ class Publication {
     for (const Wanted& wanted : layers_)
       attempt("cannot publish " + wanted.ref.str() + " to " + registry_.address().shown(),
               [&] { publish_layer(wanted.ref, wanted.layer); });
+    attempt("cannot write the catalogue of " + registry_.address().shown(), [&] { publisher_->finish(); });
     result_.duration = since(start);
     return std::move(result_);
   }

@@ -8,6 +8,7 @@
 #include "registry/oci/oci_registry.h"
 #include "registry/pull.h"
 #include "registry/registry.h"
+#include "registry/web/place.h"
 
 namespace dsec::registry {
 namespace {
@@ -35,14 +36,13 @@ std::vector<RegistryStatus> list_registries(const Config& config) {
     RegistryStatus status{entry, "directory", ""};
     try {
       const RegistryAddress address = RegistryAddress::of(entry);
-      if (address.kind == RegistryAddress::Kind::ThreeFs) status.kind = "3fs";
-      if (address.kind == RegistryAddress::Kind::Oci) {
-        status.kind = "oci";
+      status.kind = to_string(address.kind);
+      if (address.is_directory())
+        RegistryRoot::open(address);
+      else if (address.kind == RegistryAddress::Kind::Oci)
         ping_oci_registry(address);
-        registries.push_back(std::move(status));
-        continue;
-      }
-      RegistryRoot::open(address);
+      else
+        ping_place(address);
     } catch (const Error& error) {
       status.problem = std::string(error.chain().back());
     }
@@ -53,8 +53,13 @@ std::vector<RegistryStatus> list_registries(const Config& config) {
 
 void add_registry(const Config& config, const RegistryEntry& entry) {
   const RegistryAddress address = RegistryAddress::of(entry);
-  if (address.kind == RegistryAddress::Kind::Oci && entry.in_place)
+  if (!address.is_directory() && entry.in_place)
     throw usage_error("the kernel cannot read " + address.url() + " in place").hint("leave --in-place out");
+  if (address.kind != RegistryAddress::Kind::S3 &&
+      (!entry.endpoint.empty() || !entry.region.empty() || entry.path_style))
+    throw usage_error("only s3: registries have an endpoint, a region and a path style")
+        .hint("leave --endpoint, --region and --path-style out");
+  if (!entry.endpoint.empty()) http::Url::parse(entry.endpoint);
   if (const RegistryEntry* present = find_entry(config, entry.name)) {
     if (*present == entry) return;
     throw usage_error("registry " + quote(entry.name) + " is configured already, as " + present->url)

@@ -14,7 +14,7 @@ namespace dsec::registry {
 
 struct RegistryStatus {
   RegistryEntry entry;
-  std::string kind;     ///< "directory", "3fs", "oci"
+  std::string kind;     ///< "directory", "3fs", "oci", "https", "s3"
   std::string problem;  ///< why it cannot be used now; empty when it can
 };
 std::vector<RegistryStatus> list_registries(const Config& config);

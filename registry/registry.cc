@@ -5,23 +5,36 @@
 #include "core/base/error.h"
 #include "registry/directory/directory_registry.h"
 #include "registry/oci/oci_registry.h"
+#include "registry/web/web_registry.h"
 
 namespace dsec::registry {
 
 std::unique_ptr<Registry> open_registry(const RegistryAddress& address, OpenMode mode, Progress& progress) {
-  if (address.kind == RegistryAddress::Kind::Oci) return open_oci_registry(address, progress);
-  return open_directory_registry(address, mode);
+  switch (address.kind) {
+    case RegistryAddress::Kind::Oci:
+      return open_oci_registry(address, progress);
+    case RegistryAddress::Kind::Http:
+    case RegistryAddress::Kind::S3:
+      return open_web_registry(address, mode, progress);
+    default:
+      return open_directory_registry(address, mode);
+  }
 }
 
 Error not_in_registry(Registry& registry, const LayerRef& ref) {
   Error error = usage_error("no layer " + quote(ref.str()) + " in registry " + registry.address().shown());
+  if (registry.address().kind == RegistryAddress::Kind::Http && ref.digest_prefix && ref.digest_prefix->size() < 64)
+    error.hint("the whole digest, in case the registry's catalogue is behind; dsec-registry(5)");
   if (!ref.name) return std::move(error).hint("dsec registry tags, which lists what the registry holds");
   std::vector<std::string> known;
-  try {
-    for (const CatalogTag& tag : registry.tags({})) known.push_back(tag.str());
-  } catch (const Error&) {
-    // Not every registry has a catalogue of names; each has the tags of a name.
-    for (const CatalogTag& tag : registry.tags(ref.name)) known.push_back(tag.str());
+  // Not every registry has a catalogue of names; most have the tags of a name.
+  for (const std::optional<LayerName>& which : {std::optional<LayerName>(), ref.name}) {
+    try {
+      for (const CatalogTag& tag : registry.tags(which)) known.push_back(tag.str());
+      break;
+    } catch (const Error&) {
+      // What is missing is told without near names, too.
+    }
   }
   for (const std::string& near : nearest_names(ref.str(), known)) error.hint(near);
   if (error.hints().empty()) error.hint("dsec registry tags, which lists what the registry holds");

@@ -41,6 +41,8 @@ class Publisher {
   virtual void put_manifest(const LayerManifest& manifest) = 0;
   /// Lets a tag name a layer that is known.
   virtual void put_tag(const LayerName& name, const std::string& tag, const LayerManifest& manifest) = 0;
+  /// Called once all layers are known: brings up to date what tells of the registry as a whole.
+  virtual void finish() {}
 };
 
 /// A place that layers are published to and pulled from; each kind of URL has one behind this port. What it answers is

@@ -1,19 +1,20 @@
 #include "registry/registry_url.h"
 
 #include <algorithm>
-#include <array>
 
 #include "core/base/error.h"
+#include "core/http/url.h"
 #include "registry/oci/reference.h"
 
 namespace dsec::registry {
 
-const char* const kRegistryForms = "file:///PATH, 3fs:///MOUNT/PATH or oci://HOST/REPOSITORY";
+const char* const kRegistryForms =
+    "file:///PATH, 3fs:///MOUNT/PATH, oci://HOST/REPOSITORY, https://HOST/PATH or s3://BUCKET/PREFIX";
+const char* const kPublishForms = "file:///PATH, 3fs:///MOUNT/PATH, oci://HOST/REPOSITORY or s3://BUCKET/PREFIX";
 
 namespace {
 
-constexpr std::string_view kFile = "file://", kThreeFs = "3fs://", kOci = "oci://";
-constexpr std::array<std::string_view, 3> kLater = {"https://", "http://", "s3://"};
+constexpr std::string_view kFile = "file://", kThreeFs = "3fs://", kOci = "oci://", kS3 = "s3://";
 
 // Bytes that stand for themselves in the path of a URL.
 bool is_plain(char c) {
@@ -62,7 +63,72 @@ RegistryAddress parse_oci(std::string_view url) {
   return address;
 }
 
+RegistryAddress parse_http(std::string_view url) {
+  http::Url parsed = http::Url::parse(url);
+  if (url.find_first_of("?#") != std::string_view::npos)
+    throw usage_error(quote(url) + " has more than a path").hint("https://HOST/PATH, of the registry's directory");
+  if (url.find(":///") != std::string_view::npos) throw usage_error(quote(url) + " is no URL: it names no host");
+  while (parsed.target.ends_with('/')) parsed.target.pop_back();
+  RegistryAddress address;
+  address.kind = RegistryAddress::Kind::Http;
+  address.base = parsed.str();
+  return address;
+}
+
+// Letters, digits, '.', '_' and '-' stand for themselves wherever a key is written.
+bool valid_prefix(std::string_view prefix) {
+  if (prefix.empty()) return true;
+  for (std::size_t begin = 0; begin <= prefix.size();) {
+    const std::size_t end = std::min(prefix.find('/', begin), prefix.size());
+    const std::string_view part = prefix.substr(begin, end - begin);
+    const bool safe = std::all_of(part.begin(), part.end(), [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+             c == '-';
+    });
+    if (part.empty() || part == "." || part == ".." || !safe) return false;
+    begin = end + 1;
+  }
+  return prefix.size() <= 512;
+}
+
+bool valid_bucket(std::string_view bucket) {
+  const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
+  return bucket.size() >= 3 && bucket.size() <= 63 && plain(bucket.front()) && plain(bucket.back()) &&
+         bucket.find("..") == std::string_view::npos &&
+         std::all_of(bucket.begin(), bucket.end(), [&](char c) { return plain(c) || c == '.' || c == '-'; });
+}
+
+RegistryAddress parse_s3(std::string_view url) {
+  RegistryAddress address;
+  address.kind = RegistryAddress::Kind::S3;
+  std::string_view rest = url.substr(kS3.size());
+  while (rest.ends_with('/')) rest.remove_suffix(1);
+  const std::size_t slash = rest.find('/');
+  address.bucket = rest.substr(0, slash);
+  if (slash != std::string_view::npos) address.prefix = rest.substr(slash + 1);
+  if (!valid_bucket(address.bucket) || !valid_prefix(address.prefix))
+    throw usage_error(quote(url) + " names no place in a bucket")
+        .hint("s3://BUCKET/PREFIX, whose parts are letters, digits, '.', '_' and '-'; the bucket's in lower case");
+  return address;
+}
+
 }  // namespace
+
+const char* to_string(RegistryAddress::Kind kind) {
+  switch (kind) {
+    case RegistryAddress::Kind::Directory:
+      return "directory";
+    case RegistryAddress::Kind::ThreeFs:
+      return "3fs";
+    case RegistryAddress::Kind::Oci:
+      return "oci";
+    case RegistryAddress::Kind::Http:
+      return "https";
+    case RegistryAddress::Kind::S3:
+      return "s3";
+  }
+  return "";
+}
 
 RegistryAddress RegistryAddress::parse(std::string_view url) {
   RegistryAddress address;
@@ -74,10 +140,10 @@ RegistryAddress RegistryAddress::parse(std::string_view url) {
     rest = url.substr(kThreeFs.size());
   } else if (url.starts_with(kOci)) {
     return parse_oci(url);
-  } else if (std::any_of(kLater.begin(), kLater.end(),
-                         [&](std::string_view scheme) { return url.starts_with(scheme); })) {
-    throw usage_error("registries of the kind " + quote(url.substr(0, url.find(':') + 1)) + " are not supported yet")
-        .hint(std::string("use ") + kRegistryForms);
+  } else if (url.starts_with("https://") || url.starts_with("http://")) {
+    return parse_http(url);
+  } else if (url.starts_with(kS3)) {
+    return parse_s3(url);
   } else {
     Error error = usage_error(quote(url) + " is no URL of a registry");
     if (url.starts_with("/")) throw std::move(error).hint("file://" + std::string(url));
@@ -99,6 +165,7 @@ RegistryAddress RegistryAddress::of(const RegistryEntry& entry) {
     address.name = entry.name;
     address.in_place = entry.in_place;
     address.allow_any_fs = entry.allow_any_fs;
+    address.s3 = {entry.endpoint, entry.region, entry.path_style};
     return address;
   });
 }
@@ -106,6 +173,8 @@ RegistryAddress RegistryAddress::of(const RegistryEntry& entry) {
 std::string RegistryAddress::url() const {
   static constexpr char kHex[] = "0123456789ABCDEF";
   if (kind == Kind::Oci) return std::string(kOci) + host + "/" + repository;
+  if (kind == Kind::Http) return base;
+  if (kind == Kind::S3) return std::string(kS3) + bucket + (prefix.empty() ? "" : "/" + prefix);
   std::string text(kind == Kind::ThreeFs ? kThreeFs : kFile);
   for (const char c : root.native()) {
     const auto byte = static_cast<unsigned char>(c);

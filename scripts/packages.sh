@@ -7,7 +7,7 @@ readonly packages_build="g++ cmake ninja-build pkg-config ccache git ca-certific
 readonly packages_test="python3 python3-pytest python3-pytest-timeout attr acl busybox-static bzip2 xz-utils zstd umoci
   e2fsprogs"
 # Servers and tools of the lane that talks to registries.
-readonly packages_registry="docker-registry skopeo umoci apache2-utils openssl"
+readonly packages_registry="docker-registry skopeo umoci apache2-utils openssl nginx nodejs npm python3-botocore"
 # What the sandbox lane compares with, and looks at pages with.
 readonly packages_sandbox="buildah chromium"
 readonly packages_guest="qemu-system-x86 cpio mmdebstrap"
@@ -18,6 +18,8 @@ readonly packages_bench="python3 podman runc bubblewrap mmdebstrap"
 readonly packages_demo="mmdebstrap git python3 dpkg-dev"
 
 is_installed() {
+  # Node.js from elsewhere brings its own, beside which Debian's cannot be installed.
+  case $1 in nodejs | npm) ! command -v "${1/nodejs/node}" >/dev/null || return 0 ;; esac
   dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed'
 }
 

@@ -14,8 +14,16 @@ void add_registry_add(Command& registry) {
   verb.positional("URL", entry->url, registry::kRegistryForms);
   verb.flag("--in-place", entry->in_place, "Let the kernel read data where it lies: fast on 3FS, but not verified");
   verb.flag("--allow-any-fs", entry->allow_any_fs, "Accept a 3fs: URL that is no 3FS mount");
+  verb.option("--endpoint", "URL", entry->endpoint, "Server of an s3: registry (default: as the environment says)");
+  verb.option("--region", "REGION", entry->region, "Region of an s3: registry (default: as the environment says)");
+  auto path_style = std::make_shared<bool>(false);
+  verb.flag("--path-style", *path_style, "Name the bucket of an s3: registry in the path, not in the host");
   verb.example("dsec registry add team 3fs:///hf3fs/mnt/layers --in-place");
-  verb.runs([entry](Invocation&) { registry::add_registry(Config::load(), *entry); });
+  verb.example("dsec registry add cloud s3://layers/team --endpoint https://objects.example");
+  verb.runs([entry, path_style](Invocation&) {
+    if (*path_style) entry->path_style = true;
+    registry::add_registry(Config::load(), *entry);
+  });
 }
 
 void add_registry_rm(Command& registry) {

@@ -1,4 +1,4 @@
-#include "registry/directory/check.h"
+#include "registry/check.h"
 
 #include <memory>
 #include <nlohmann/json.hpp>

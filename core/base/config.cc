@@ -24,7 +24,7 @@ const std::array<std::string, 9> kKeys = {"version",  "registries", "hosts",    
                                           "contexts", "defaults",   "trajectories", "secrets"};
 const std::array<std::string, 3> kHostKeys = {"plain_http", "ca", "mirrors"};
 const std::array<std::string, 2> kTrajectoryKeys = {"keep", "size"};
-const std::array<std::string, 3> kEntryKeys = {"url", "in_place", "allow_any_fs"};
+const std::array<std::string, 6> kEntryKeys = {"url", "in_place", "allow_any_fs", "endpoint", "region", "path_style"};
 
 bool valid_registry_name(std::string_view name) {
   const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
@@ -51,6 +51,10 @@ bool boolean(const std::string& origin, const YAML::Node& value) {
   return result;
 }
 
+std::string* text_member(RegistryEntry& entry, const std::string& name) {
+  return name == "url" ? &entry.url : name == "endpoint" ? &entry.endpoint : name == "region" ? &entry.region : nullptr;
+}
+
 RegistryEntry parse_entry(const std::string& origin, const YAML::Node& key, const YAML::Node& value) {
   RegistryEntry entry;
   entry.name = key.as<std::string>("");
@@ -61,14 +65,16 @@ RegistryEntry parse_entry(const std::string& origin, const YAML::Node& key, cons
   } else if (value.IsMap()) {
     for (const auto& member : value) {
       const std::string name = member.first.as<std::string>("");
-      if (name == "url" && member.second.IsScalar())
-        entry.url = member.second.Scalar();
-      else if (name == "in_place")
+      if (std::string* text = text_member(entry, name)) {
+        if (!member.second.IsScalar())
+          throw fault(origin, member.second.Mark(), name == "url" ? "a URL is expected" : "a text is expected");
+        *text = member.second.Scalar();
+      } else if (name == "in_place")
         entry.in_place = boolean(origin, member.second);
       else if (name == "allow_any_fs")
         entry.allow_any_fs = boolean(origin, member.second);
-      else if (name == "url")
-        throw fault(origin, member.second.Mark(), "a URL is expected");
+      else if (name == "path_style")
+        entry.path_style = boolean(origin, member.second);
       else
         throw unknown_key(origin, member.first, kEntryKeys);
     }
@@ -165,10 +171,17 @@ std::optional<std::string> read_config(const fs::path& file) {
   return read_file(file, kLargestFile);
 }
 
+std::string quoted(const std::string& text) {
+  std::string out;
+  for (const char c : text) out += c == '\'' ? "''" : std::string(1, c);
+  return "'" + out + "'";
+}
+
 std::string entry_line(const RegistryEntry& entry, const std::string& indent) {
-  std::string url;
-  for (const char c : entry.url) url += c == '\'' ? "''" : std::string(1, c);
-  std::string line = indent + entry.name + ": {url: '" + url + "'";
+  std::string line = indent + entry.name + ": {url: " + quoted(entry.url);
+  if (!entry.endpoint.empty()) line += ", endpoint: " + quoted(entry.endpoint);
+  if (!entry.region.empty()) line += ", region: " + quoted(entry.region);
+  if (entry.path_style) line += std::string(", path_style: ") + (*entry.path_style ? "true" : "false");
   if (entry.in_place) line += ", in_place: true";
   if (entry.allow_any_fs) line += ", allow_any_fs: true";
   return line + "}\n";

@@ -17,6 +17,10 @@ struct RegistryEntry {
   std::string url;            ///< "file:///srv/layers", "3fs:///mount/layers"
   bool in_place = false;      ///< data blobs are read where they lie
   bool allow_any_fs = false;  ///< a 3fs: URL that is no 3FS mount is accepted
+  /// Of s3: URLs: where the server is ("https://objects.example"), its region, and whether the bucket stands in the
+  /// path. Empty: as the environment says.
+  std::string endpoint, region;
+  std::optional<bool> path_style;
   bool operator==(const RegistryEntry&) const = default;
 };
 

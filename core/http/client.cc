@@ -88,7 +88,10 @@ Client::Exchange Client::follow(Request request, Download* download) {
     const Url next = request.url.resolve(*location);
     if (request.url.scheme == "https" && next.scheme != "https")
       throw failure("it is redirected from https: to " + next.shown());
-    if (!next.same_origin(request.url)) request.authorization.clear();
+    if (!next.same_origin(request.url)) {
+      request.authorization.clear();
+      request.signature.reset();
+    }
     if (exchange.answer.status == 303 && request.method != "HEAD") {
       request.method = "GET";
       request.body = {};

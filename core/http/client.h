@@ -37,9 +37,10 @@ struct ClientOptions {
 class Connection;
 
 /// HTTP/1.1 and TLS through libcurl, which reads the proxies of the environment (not for the loopback). Redirects are
-/// followed, at most ten, without Authorization once they leave the origin, never from https: to http: and with the
-/// same rules for plain http:. What fails for a passing reason (a connection that broke, 408, 429, 5xx) is repeated,
-/// with waits that grow and that honour Retry-After. Any number of threads may send at once; connections are kept.
+/// followed, at most ten, without Authorization or signature once they leave the origin, never from https: to http: and
+/// with the same rules for plain http:. What fails for a passing reason (a connection that broke, 408, 429, 5xx) is
+/// repeated, with waits that grow and that honour Retry-After. Any number of threads may send at once; connections are
+/// kept.
 class Client {
  public:
   explicit Client(ClientOptions options);

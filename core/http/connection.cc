@@ -6,15 +6,14 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <exception>
 #include <mutex>
-#include <optional>
 
 #include "core/base/version.h"
+#include "core/http/fields.h"
 
 namespace dsec::http {
 namespace {
@@ -41,33 +40,6 @@ class WithoutSigpipe {
  private:
   sigset_t pipe_, before_;
 };
-
-std::string trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t\r\n"), last = text.find_last_not_of(" \t\r\n");
-  return first == std::string_view::npos ? "" : std::string(text.substr(first, last - first + 1));
-}
-
-std::optional<std::uint64_t> number(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
-  return value;
-}
-
-/// "bytes 100-199/500": where the part begins, and of how many bytes; the total may be "*".
-struct ContentRange {
-  std::uint64_t first = 0;
-  std::optional<std::uint64_t> total;
-};
-std::optional<ContentRange> parse_content_range(std::string_view text) {
-  if (!text.starts_with("bytes ")) return std::nullopt;
-  text.remove_prefix(6);
-  const std::size_t dash = text.find('-'), slash = text.find('/');
-  if (dash == std::string_view::npos || slash == std::string_view::npos || slash < dash) return std::nullopt;
-  const auto first = number(text.substr(0, dash));
-  if (!first) return std::nullopt;
-  return ContentRange{*first, number(text.substr(slash + 1))};
-}
 
 }  // namespace
 
@@ -112,6 +84,19 @@ struct Connection::State {
     return true;
   }
 
+  // Notes which version of the resource this is. False when it is another than the one that was begun with.
+  bool is_same_version() {
+    const std::string* etag = outcome.answer.header("ETag");
+    if (!etag || !etag->starts_with('"') || *etag == download->etag) return true;
+    if (download->etag.empty()) {
+      download->etag = *etag;
+      return true;
+    }
+    outcome.hint = "again, from the start; servers behind one name must agree on ETags";
+    return refuse("it changed while it was read: its ETag is " + quote(*etag) + " and no longer " +
+                  quote(download->etag));
+  }
+
   // Decides where the body goes, once the headers are there. False when it cannot be taken.
   bool begin_body() {
     body_begun = true;
@@ -127,11 +112,12 @@ struct Connection::State {
       if (range->total && *range->total != download->whole())
         return refuse("the server has " + std::to_string(*range->total) + " bytes instead of " +
                       std::to_string(download->whole()));
-      return true;
+      return is_same_version();
     }
     const std::string* length = answer.header("Content-Length");
     if (length && number(*length) != download->whole())
       return refuse("the server has " + *length + " bytes instead of " + std::to_string(download->whole()));
+    if (download->is_part() && !is_same_version()) return false;
     if (download->is_part())
       return refuse("the server sends the whole where a part was asked for: it knows no ranges, or it changed");
     to_skip = download->done();
@@ -276,6 +262,12 @@ void Connection::prepare(State& state, const HostTrust& trust) {
   };
   for (const auto& [name, value] : request.headers) add(name + ": " + value);
   if (!request.authorization.empty()) add("Authorization: " + request.authorization);
+  if (const AwsSignature* signature = request.signature.get()) {
+    set(CURLOPT_AWS_SIGV4, ("aws:amz:" + signature->region + ":" + signature->service).c_str());
+    set(CURLOPT_USERNAME, signature->key_id.c_str());
+    set(CURLOPT_PASSWORD, signature->secret.c_str());
+    if (!signature->session_token.empty()) add("x-amz-security-token: " + signature->session_token);
+  }
   if (const Download* download = state.download; download && (download->is_part() || download->done() > 0)) {
     const std::uint64_t end = download->first() + download->size();
     add("Range: bytes=" + std::to_string(download->first() + download->done()) + "-" +

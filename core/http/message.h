@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,12 +27,22 @@ struct Body {
   std::uint64_t size() const { return fd >= 0 ? length : text.size(); }
 };
 
+/// What requests are signed with (AWS signature version 4, which libcurl makes): the path has to be escaped as the
+/// server escapes it, and the query sorted. A header x-amz-content-sha256 stands for the body.
+struct AwsSignature {
+  std::string region, service;
+  std::string key_id, secret;
+  std::string session_token;  ///< may be empty
+};
+
 struct Request {
   std::string method = "GET";
   Url url;
   Headers headers;
   /// Value of the Authorization header: for the origin of `url`, and nobody that a redirect leads to.
   std::string authorization;
+  /// Instead of it, and as far; null: unsigned.
+  std::shared_ptr<const AwsSignature> signature;
   Body body;
   /// Whether it may be sent again when nobody knows what became of it. GET and HEAD always may.
   bool repeatable = true;
@@ -71,7 +82,8 @@ class Download {
     sink_(piece);
     done_ += piece.size();
   }
-  std::string etag;  ///< strong, of the first answer; empty when it had none
+  /// Strong, of the first answer; empty when it had none. Whoever sets it before gets that version or an Error.
+  std::string etag;
 
  private:
   std::uint64_t first_ = 0, whole_, size_, done_ = 0;

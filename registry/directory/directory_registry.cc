@@ -5,11 +5,12 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
-#include "registry/directory/catalog.h"
+#include "registry/directory/catalogue_file.h"
 #include "registry/directory/file_copy.h"
-#include "registry/directory/layout.h"
 #include "registry/directory/new_file.h"
 #include "registry/directory/publisher_lease.h"
+#include "registry/layout/catalog.h"
+#include "registry/layout/layout.h"
 
 namespace dsec::registry {
 namespace {
@@ -83,6 +84,8 @@ class DirectoryPublisher : public Publisher {
     file.replace(last_part(name));
   }
 
+  void finish() override { write_catalogue(root_, lease_.publisher()); }
+
  private:
   static Error damaged(const Blob& blob, const std::string& why) {
     return failure("the registry's blob " + blob.digest.brief() + " is damaged: " + why)
@@ -104,11 +107,7 @@ class DirectoryRegistry : public Registry {
   std::optional<Digest> tag(const LayerName& name, const std::string& tag) override {
     return read_tag(root_, name, tag, Missing::Possible);
   }
-  std::vector<CatalogTag> tags(const std::optional<LayerName>& name) override {
-    std::vector<CatalogTag> tags = list_tags(root_);
-    if (name) std::erase_if(tags, [&](const CatalogTag& tag) { return tag.name != *name; });
-    return tags;
-  }
+  std::vector<CatalogTag> tags(const std::optional<LayerName>& name) override { return list_tags(root_, name); }
 
   Digest copy_blob(const Blob& blob, int to, const std::function<void(std::uint64_t)>& advance) override {
     const UniqueFd source = root_.open_file(blob_name(blob.digest), Missing::Expected);

@@ -10,8 +10,8 @@
 #include "core/base/json.h"
 #include "core/engine/lease.h"
 #include "core/engine/sandbox_id.h"
-#include "registry/directory/layout.h"
 #include "registry/directory/new_file.h"
+#include "registry/layout/layout.h"
 
 namespace dsec::registry {
 namespace {

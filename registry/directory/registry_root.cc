@@ -6,22 +6,18 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
-#include "core/base/json.h"
-#include "registry/directory/layout.h"
 #include "registry/directory/new_file.h"
 #include "registry/directory/three_fs.h"
+#include "registry/layout/layout.h"
 
 namespace dsec::registry {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int kSchema = 1;
-constexpr std::uint64_t kLargestMarker = 4096;
 // 3FS clients remember for 5 s that a name does not exist.
 constexpr std::chrono::milliseconds kNegativeLookup{6500}, kLookAgain{250};
 
@@ -45,8 +41,6 @@ bool is_vacant(const fs::path& directory) {
 }
 
 }  // namespace
-
-std::string last_part(const std::string& name) { return name.substr(name.rfind('/') + 1); }
 
 void sync_directory_fd(int fd) {
   if (::fsync(fd) != 0 && errno != EINVAL && errno != ENOSYS) throw system_error("fsync a directory");
@@ -77,7 +71,7 @@ RegistryRoot RegistryRoot::open_or_create(const RegistryAddress& address) {
     }
     const UniqueFd fd = dsec::open_file(address.root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     NewFile file(fd.get(), "marker");
-    write_all(file.fd(), canonical_json({{"type", "dsec-registry"}, {"schema", kSchema}}) + "\n");
+    write_all(file.fd(), marker_text());
     file.name_once(std::string(kMarker));
   });
   return open(address);
@@ -88,11 +82,7 @@ void RegistryRoot::check_marker() const {
   if (!text)
     throw usage_error("there is no " + std::string(kMarker) + " in " + quote(address_.root.native()))
         .hint("dsec publish REF --to URL makes a registry of an empty directory");
-  const Json json = parse_json(*text, kMarker);
-  if (json_string(json, "type") != "dsec-registry") throw usage_error(std::string(kMarker) + " is of another type");
-  if (const std::uint64_t schema = json_u64(json, "schema"); schema != kSchema)
-    throw failure("it has format " + std::to_string(schema) + ", this dsec knows " + std::to_string(kSchema))
-        .hint("use a newer dsec");
+  check_marker_text(*text);
 }
 
 UniqueFd RegistryRoot::walk(const std::string& name, Absent absent) const {
@@ -170,6 +160,28 @@ std::vector<std::string> RegistryRoot::list(const std::string& directory) const 
   ::closedir(stream);
   std::sort(names.begin(), names.end());
   return names;
+}
+
+// Files lie at one depth; what lies above them and is no directory does not belong here.
+void RegistryRoot::add_names(const std::string& directory, std::size_t depth, const std::string& prefix,
+                             std::vector<std::string>& found) const {
+  for (const std::string& part : list(directory)) {
+    const std::string name = directory + "/" + part;
+    if (part.starts_with('.') || !name.starts_with(prefix)) continue;
+    if (depth == kDepth)
+      found.push_back(name);
+    else if (const auto status = look(name); status && S_ISDIR(status->st_mode))
+      add_names(name, depth + 1, prefix, found);
+  }
+}
+
+std::vector<std::string> RegistryRoot::names(const std::string& prefix) const {
+  std::vector<std::string> found;
+  const std::string top = prefix.substr(0, prefix.rfind('/'));
+  const auto slashes = static_cast<std::size_t>(std::count(top.begin(), top.end(), '/'));
+  add_names(top, slashes + 2, prefix, found);
+  std::sort(found.begin(), found.end());
+  return found;
 }
 
 void RegistryRoot::remove(const std::string& name) const {

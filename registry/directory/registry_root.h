@@ -8,13 +8,14 @@
 #include <vector>
 
 #include "core/base/unique_fd.h"
+#include "registry/layout/named_files.h"
 #include "registry/registry_url.h"
 
 namespace dsec::registry {
 
 /// The directory of a registry. Whatever lies there was written by others: only regular files strictly below the root
 /// are opened, never through a symlink, never a FIFO or device.
-class RegistryRoot {
+class RegistryRoot : public NamedFiles {
  public:
   /// Throws Error when it is no registry, has a newer format, or (3fs:) does not lie on 3FS.
   static RegistryRoot open(const RegistryAddress& address);
@@ -25,14 +26,14 @@ class RegistryRoot {
   /// Absolute path of something below the root, for messages and for the kernel.
   std::filesystem::path path(std::string_view name) const { return address_.root / name; }
 
-  /// What a missing file means. On 3FS a client that looked for a name before it existed is told for 5 s that it does
-  /// not exist; Expected waits that long for it.
-  enum class Missing { Possible, Expected };
   /// Opens a regular file for reading; no descriptor when there is none. Throws Error for anything else of that name.
   UniqueFd open_file(const std::string& name, Missing missing = Missing::Possible) const;
-  /// The content of a file of at most `limit` bytes.
   std::optional<std::string> read_file(const std::string& name, std::uint64_t limit,
-                                       Missing missing = Missing::Possible) const;
+                                       Missing missing = Missing::Possible) const override;
+  bool has_file(const std::string& name, Missing missing = Missing::Possible) const override {
+    return static_cast<bool>(open_file(name, missing));
+  }
+  std::vector<std::string> names(const std::string& prefix) const override;
   /// What there is under a name, symlinks not followed; empty when there is nothing.
   std::optional<struct stat> look(const std::string& name) const;
   /// Names in a directory, sorted; none when it is missing.
@@ -53,13 +54,12 @@ class RegistryRoot {
   /// Opens the directory that `name` lies in; no descriptor when it is missing.
   UniqueFd parent_of(const std::string& name) const;
   void check_marker() const;
+  void add_names(const std::string& directory, std::size_t depth, const std::string& prefix,
+                 std::vector<std::string>& found) const;
 
   RegistryAddress address_;
   UniqueFd fd_;
 };
-
-/// The last component of a name.
-std::string last_part(const std::string& name);
 
 /// fsync of a directory; filesystems that have no such thing (3FS) do not need it.
 void sync_directory_fd(int fd);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/config.h"
+#include "registry/hosts.h"
 #include "registry/oci/client.h"
 
 namespace dsec::registry {
@@ -26,14 +27,10 @@ class OciAccess {
   void cancel() { client_.cancel(); }
 
  private:
-  const HostEntry* entry(const std::string& host) const;
-  http::HostTrust trust(const std::string& authority);
-  http::ClientOptions with_trust(http::ClientOptions options);
   OciClient::Scheme scheme(const std::string& host);
 
-  const std::vector<HostEntry> hosts_;
+  Hosts hosts_;
   std::mutex mutex_;
-  std::map<std::string, http::HostTrust> trusts_;
   CredentialStore credentials_;
   http::Client client_;
   Authenticator authenticator_;

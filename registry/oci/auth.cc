@@ -35,9 +35,11 @@ std::string form(const std::vector<std::pair<std::string, std::string>>& fields)
   return text;
 }
 
-std::string basic(const Credential& login) { return "Basic " + base64(login.user + ":" + login.password); }
-
 }  // namespace
+
+std::string basic_authorization(const Credential& login) {
+  return "Basic " + base64(login.user + ":" + login.password);
+}
 
 Token Token::parse(std::string_view text) {
   return attempt("the answer of the authorization server is no token", [&] {
@@ -83,7 +85,7 @@ std::string Authenticator::fetch(const AccessRequest& access, const Challenge& c
   };
   if (challenge.scheme == "basic") {
     if (!login || login->user.empty()) throw login_error(access, "wants a user name and a password");
-    return keep(basic(*login), kLongestLifetime);
+    return keep(basic_authorization(*login), kLongestLifetime);
   }
   return attempt("cannot get a token for registry " + access.host, [&] {
     http::Request request;
@@ -105,7 +107,7 @@ std::string Authenticator::fetch(const AccessRequest& access, const Challenge& c
       for (const std::string& scope : access.scopes) fields.emplace_back("scope", scope);
       if (login) {
         fields.emplace_back("account", login->user);
-        request.authorization = basic(*login);
+        request.authorization = basic_authorization(*login);
       }
       for (const auto& [name, value] : fields) request.url = request.url.with(name, value);
     }

@@ -30,6 +30,9 @@ struct Token {
   static Token parse(std::string_view json);
 };
 
+/// Value of an Authorization header.
+std::string basic_authorization(const Credential& login);
+
 /// Logs in to registries as they ask for it: not at all, by name and password, or by tokens, which are kept until
 /// shortly before they end. Any number of threads; one fetches what all wait for.
 class Authenticator {

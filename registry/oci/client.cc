@@ -1,14 +1,16 @@
 #include "registry/oci/client.h"
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
 #include "core/base/json.h"
+#include "core/http/fields.h"
 #include "registry/oci/answer.h"
 
 namespace dsec::registry {
+
+using http::number;
 
 const char* const kImageManifestType = "application/vnd.oci.image.manifest.v1+json";
 const char* const kManifestTypes =
@@ -34,13 +36,6 @@ std::string without_parameters(const std::string& type) {
   std::string out = type.substr(0, type.find(';'));
   while (out.ends_with(' ')) out.pop_back();
   return out;
-}
-
-std::optional<std::uint64_t> number(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
 }
 
 /// What trying again does not change, told apart from what broke on the way.

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "registry/blob_download.h"
 #include "registry/oci/access.h"
 #include "registry/oci/artifact.h"
 #include "registry/oci/reference.h"
@@ -42,24 +43,8 @@ LayerManifest read_layer(const Place& place, const Digest& layer) {
   });
 }
 
-Error missing(const Blob& blob) {
-  return failure("the registry does not have blob " + blob.digest.str())
-      .hint("publish the layer again from a host that has it");
-}
-
-/// What a blob is read into: counted and hashed on the way.
-Digest read_blob(const Place& place, const Blob& blob, const std::function<void(std::string_view)>& sink,
-                 const Advance& advance) {
-  Sha256 hash;
-  std::uint64_t done = 0;
-  http::Download download(blob.size, [&](std::string_view piece) {
-    sink(piece);
-    hash.update(piece);
-    done += piece.size();
-    advance(done);
-  });
-  if (!place.client.read_blob(place.shelf(), blob.digest, download)) throw missing(blob);
-  return hash.finish();
+ReadBlob reading(const Place& place, const Blob& blob) {
+  return [&](http::Download& download) { return place.client.read_blob(place.shelf(), blob.digest, download); };
 }
 
 class OciPublisher : public Publisher {
@@ -77,8 +62,8 @@ class OciPublisher : public Publisher {
   }
 
   void verify_blob(const Blob& blob) override {
-    const Digest found = read_blob(
-        place_, blob, [](std::string_view) {}, [](std::uint64_t) {});
+    const Digest found = download_blob(
+        blob, [](std::string_view) {}, [](std::uint64_t) {}, reading(place_, blob));
     if (found != blob.digest)
       throw failure("the registry's blob " + blob.digest.brief() + " is damaged: its bytes have " + found.str())
           .hint("remove it from the registry with the registry's own means, then publish again");
@@ -197,17 +182,12 @@ class OciRegistry : public Registry {
   }
 
   Digest copy_blob(const Blob& blob, int to, const Advance& advance) override {
-    return read_blob(
-        place_, blob, [&](std::string_view piece) { write_all(to, piece); }, advance);
+    return download_blob(
+        blob, [&](std::string_view piece) { write_all(to, piece); }, advance, reading(place_, blob));
   }
 
   void read_range(const Blob& blob, std::uint64_t offset, std::span<std::byte> bytes) override {
-    auto to = bytes.begin();
-    http::Download download(offset, bytes.size(), blob.size, [&](std::string_view piece) {
-      const auto from = std::as_bytes(std::span(piece));
-      to = std::copy(from.begin(), from.end(), to);
-    });
-    if (!place_.client.read_blob(place_.shelf(), blob.digest, download)) throw missing(blob);
+    download_range(blob, offset, bytes, reading(place_, blob));
   }
 
   std::optional<std::filesystem::path> in_place(const Blob&) override { return std::nullopt; }

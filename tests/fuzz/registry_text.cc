@@ -8,8 +8,8 @@
 #include "core/base/config.h"
 #include "core/base/error.h"
 #include "core/model/layer_manifest.h"
-#include "registry/directory/layout.h"
 #include "registry/directory/three_fs.h"
+#include "registry/layout/layout.h"
 #include "registry/registry_url.h"
 
 namespace {
@@ -34,7 +34,7 @@ void parse(unsigned char which, const std::string& text) {
       break;
     case 2: {
       const auto address = registry::RegistryAddress::parse(text);
-      require(address.kind == registry::RegistryAddress::Kind::Oci || address.root.is_absolute());
+      require(!address.is_directory() || address.root.is_absolute());
       require(registry::RegistryAddress::parse(address.url()).url() == address.url());
       break;
     }

@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include "core/base/error.h"
-#include "registry/directory/check.h"
+#include "registry/check.h"
 #include "registry/gc/gc.h"
 #include "registry/publish.h"
 #include "registry/pull.h"

@@ -8,7 +8,7 @@
 
 #include "core/base/child_process.h"
 #include "core/base/error.h"
-#include "registry/directory/check.h"
+#include "registry/check.h"
 #include "registry/directory/three_fs.h"
 #include "registry/publish.h"
 #include "registry/pull.h"

@@ -80,7 +80,8 @@ class FaultProxy:
                     return self.plain(401, {"WWW-Authenticate": f'Bearer realm="http://{proxy.host}/token",'
                                                                 f'service="test",scope="{scope_of(self.command, self.path)}"'},
                                       b'{"errors":[{"code":"UNAUTHORIZED","message":"no token"}]}')
-                fault = proxy.faults(self.command, self.path, count) or Fault()
+                fault = (proxy.gate(self.command, self.path, asked.headers, body) or
+                         proxy.faults(self.command, self.path, count) or Fault())
                 time.sleep(fault.delay)
                 if fault.status is not None:
                     asked.status = fault.status
@@ -136,6 +137,10 @@ class FaultProxy:
         self.host = f"localhost:{self.port}"
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()
+
+    def gate(self, method: str, path: str, headers: dict, body: bytes) -> Fault | None:
+        """What the server in front lets nobody through for; before all other faults."""
+        return None
 
     def stop(self) -> None:
         self._server.shutdown()

@@ -386,5 +386,47 @@ TEST_CASE("many threads may send at once", "[http]") {
   CHECK(right == 40);
 }
 
+TEST_CASE("a part of another version than was asked for is refused", "[http]") {
+  std::string etag = "\"one\"";
+  HttpServer server([&](const Seen& seen) {
+    if (value(seen, "if-range") == "\"gone\"") return answer("200 OK", {"ETag: " + etag}, "0123456789");
+    return answer("206 Partial Content", {"ETag: " + etag, "Content-Range: bytes 2-4/10"}, "234");
+  });
+  Client client(quick());
+  const auto read = [&](const std::string& version) {
+    std::string got;
+    Download download(2, 3, 10, [&](std::string_view piece) { got += piece; });
+    download.etag = version;
+    client.send(get(server), &download);
+    return got + download.etag;
+  };
+  CHECK(read("") == "234\"one\"");
+  CHECK(read("\"one\"") == "234\"one\"");
+  CHECK(value(server.seen().back(), "if-range") == "\"one\"");
+  CHECK_THAT(told([&] { read("\"two\""); }), Contains("it changed while it was read"));
+  CHECK_THAT(told([&] { read("\"gone\""); }), Contains("it changed while it was read"));
+  etag = "W/\"weak\"";
+  CHECK(read("") == "234");
+}
+
+TEST_CASE("a signature goes to the origin alone", "[http]") {
+  HttpServer other([](const Seen&) { return answer("200 OK"); });
+  HttpServer server([&](const Seen& seen) {
+    return seen.target == "/x" ? answer("307 Elsewhere", {"Location: " + other.url("/y")}) : answer("200 OK");
+  });
+  Client client(quick());
+  Request request = get(server);
+  request.signature = std::make_shared<const AwsSignature>(AwsSignature{"eu-west-1", "s3", "KEYID", "SECRET", "TOKEN"});
+  request.headers = {{"x-amz-content-sha256", "UNSIGNED-PAYLOAD"}};
+  CHECK(client.send(request).ok());
+  const Seen first = server.seen().at(0), second = other.seen().at(0);
+  CHECK_THAT(value(first, "authorization"), Contains("AWS4-HMAC-SHA256 Credential=KEYID/") &&
+                                                Contains("/eu-west-1/s3/aws4_request") &&
+                                                Contains("host;x-amz-content-sha256;x-amz-date;x-amz-security-token"));
+  CHECK(value(first, "x-amz-security-token") == "TOKEN");
+  CHECK(value(second, "authorization").empty());
+  CHECK(value(second, "x-amz-security-token").empty());
+}
+
 }  // namespace
 }  // namespace dsec::http

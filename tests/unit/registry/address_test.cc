@@ -1,8 +1,8 @@
 #include <catch2/catch.hpp>
 
 #include "core/base/error.h"
-#include "registry/directory/layout.h"
 #include "registry/directory/three_fs.h"
+#include "registry/layout/layout.h"
 #include "registry/registry_url.h"
 #include "tests/unit/registry/fixture.h"
 
@@ -26,6 +26,17 @@ TEST_CASE("a registry's URL gives its directory, and back", "[registry][url]") {
   CHECK(oci.host == "registry.example:5000");
   CHECK(oci.repository == "team/layers");
   CHECK(oci.url() == "oci://registry.example:5000/team/layers");
+  const auto web = RegistryAddress::parse("https://Layers.example:443/team/a%20b//");
+  CHECK(web.kind == RegistryAddress::Kind::Http);
+  CHECK(web.base == "https://layers.example/team/a%20b");
+  CHECK(RegistryAddress::parse(web.url()).base == web.base);
+  CHECK(RegistryAddress::parse("http://localhost:8080").base == "http://localhost:8080");
+  const auto s3 = RegistryAddress::parse("s3://my.bucket/team/layers_1/");
+  CHECK(s3.kind == RegistryAddress::Kind::S3);
+  CHECK(s3.bucket == "my.bucket");
+  CHECK(s3.prefix == "team/layers_1");
+  CHECK(s3.url() == "s3://my.bucket/team/layers_1");
+  CHECK(RegistryAddress::parse("s3://bucket/").url() == "s3://bucket");
 }
 
 TEST_CASE("what is no URL of a registry is refused with the way to write it", "[registry][url]") {
@@ -40,7 +51,10 @@ TEST_CASE("what is no URL of a registry is refused with the way to write it", "[
   };
   CHECK_THAT(refused("/srv/x"), Contains("is no URL") && Contains("file:///srv/x"));
   CHECK_THAT(refused("file://host/x"), Contains("has no absolute path"));
-  CHECK_THAT(refused("https://host/x"), Contains("not supported yet"));
+  CHECK_THAT(refused("ftp://host/x"), Contains("is no URL of a registry"));
+  CHECK_THAT(refused("https://host/x?y=1"), Contains("has more than a path"));
+  CHECK_THAT(refused("https://me:pw@host/x"), Contains("user name or password"));
+  CHECK_THAT(refused("https:///x"), Contains("no URL"));
   CHECK_THAT(refused("file:///a%zz"), Contains("invalid % escape"));
   CHECK_THAT(refused("file:///a%2"), Contains("invalid % escape"));
   CHECK_THAT(refused("file:///a%00b"), Contains("control character"));
@@ -48,6 +62,9 @@ TEST_CASE("what is no URL of a registry is refused with the way to write it", "[
   for (const char* url :
        {"oci://", "oci://host", "oci://host/", "oci://host/UPPER", "oci://host/a:1", "oci:///x", "oci://ho st/x"})
     CHECK_THAT(refused(url), Contains("names no repository"));
+  for (const char* url : {"s3://", "s3:///x", "s3://Bucket/x", "s3://ab", "s3://bucket/a//b", "s3://bucket/../x",
+                          "s3://bucket/a b", "s3://bucket/a+b", "s3://b..t/x", "s3://bucket-"})
+    CHECK_THAT(refused(url), Contains("names no place in a bucket"));
 }
 
 TEST_CASE("a name with slashes keeps its tags in one folder", "[registry][layout]") {

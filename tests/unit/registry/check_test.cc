@@ -1,4 +1,4 @@
-#include "registry/directory/check.h"
+#include "registry/check.h"
 
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -9,8 +9,8 @@
 #include <fstream>
 
 #include "core/base/error.h"
-#include "registry/directory/layout.h"
 #include "registry/directory/publisher_lease.h"
+#include "registry/layout/layout.h"
 #include "registry/registries.h"
 #include "tests/unit/registry/registry_fixture.h"
 

@@ -7,9 +7,9 @@
 #include <fstream>
 
 #include "core/base/error.h"
-#include "registry/directory/check.h"
-#include "registry/directory/layout.h"
+#include "registry/check.h"
 #include "registry/gc/gc.h"
+#include "registry/layout/layout.h"
 #include "registry/registries.h"
 #include "tests/unit/registry/registry_fixture.h"
 

@@ -6,9 +6,9 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "registry/directory/check.h"
-#include "registry/directory/layout.h"
+#include "registry/check.h"
 #include "registry/gc/gc.h"
+#include "registry/layout/layout.h"
 #include "tests/unit/registry/registry_fixture.h"
 
 namespace dsec::registry::test {

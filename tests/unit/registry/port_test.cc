@@ -1,13 +1,16 @@
 // What every kind of registry does alike, behind the one port.
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "core/base/error.h"
 #include "registry/registries.h"
 #include "registry/registry.h"
 #include "tests/support/http_server.h"
 #include "tests/unit/registry/registry_fixture.h"
+#include "tests/unit/registry/web/web_servers.h"
 
 namespace dsec::registry::test {
 namespace {
@@ -76,8 +79,9 @@ class MemoryRegistry {
     if (found == contents.end()) return answer("404 Not Found");
     if (const auto range = seen.headers.find("range"); range != seen.headers.end()) {
       const std::size_t first = std::stoul(range->second.substr(6)), whole = found->second.size();
+      const std::string last = range->second.substr(range->second.find('-') + 1);
       const std::string part =
-          found->second.substr(first, std::stoul(range->second.substr(range->second.find('-') + 1)) + 1 - first);
+          found->second.substr(first, last.empty() ? std::string::npos : std::stoul(last) + 1 - first);
       return answer("206 Partial Content",
                     {"Content-Range: bytes " + std::to_string(first) + "-" + std::to_string(first + part.size() - 1) +
                      "/" + std::to_string(whole)},
@@ -97,18 +101,27 @@ class MemoryRegistry {
   std::map<std::string, Contents> blobs_, manifests_;
 };
 
+/// One of each: `address` is published to, `readable` is where readers of the same registry go.
 struct Kinds {
   Scratch from, to;
-  dsec::test::HttpServer server{MemoryRegistry()};
-  RegistryAddress address;
+  dsec::test::HttpServer oci{MemoryRegistry()}, web{WebFolder(from.registry_path())}, s3{MemoryBucket("layers")};
+  Variables variables{
+      {{"AWS_ENDPOINT_URL", s3.url("")}, {"AWS_ACCESS_KEY_ID", "id"}, {"AWS_SECRET_ACCESS_KEY", "secret"}}};
+  RegistryAddress address, readable;
   Progress quiet;
 
-  explicit Kinds(const std::string& kind)
-      : address(RegistryAddress::parse(kind == "file" ? from.registry_url()
-                                                      : "oci://" + server.authority() + "/team/layers")) {}
+  explicit Kinds(const std::string& kind) {
+    const std::map<std::string, std::string> urls = {{"file", from.registry_url()},
+                                                     {"https", from.registry_url()},
+                                                     {"oci", "oci://" + oci.authority() + "/team/layers"},
+                                                     {"s3", "s3://layers/team"}};
+    address = RegistryAddress::parse(urls.at(kind));
+    readable = kind == "https" ? RegistryAddress::parse(web.url("/layers")) : address;
+  }
 };
 
-#define FOR_EACH_KIND() Kinds kinds(GENERATE(std::string("file"), std::string("oci")))
+#define FOR_EACH_KIND() \
+  Kinds kinds(GENERATE(std::string("file"), std::string("oci"), std::string("https"), std::string("s3")))
 
 TEST_CASE("a layer comes out of any registry as it went in", "[registry][port]") {
   FOR_EACH_KIND();
@@ -116,11 +129,11 @@ TEST_CASE("a layer comes out of any registry as it went in", "[registry][port]")
   CHECK(publish_refs(kinds.from.store, {"base/library/debian:12"}, kinds.address).bytes_copied ==
         layer.manifest.total_size());
   CHECK(publish_refs(kinds.from.store, {"base/library/debian:12"}, kinds.address).bytes_copied == 0);
-  const PullResult pulled = pull_ref(kinds.to.store, "base/library/debian:12", kinds.address);
+  const PullResult pulled = pull_ref(kinds.to.store, "base/library/debian:12", kinds.readable);
   CHECK(pulled.layer.digest == layer.digest);
   CHECK(pulled.layer.tags == std::vector<std::string>{"base/library/debian:12"});
   CHECK_FALSE(pulled.layer.trusted);
-  CHECK(pull_ref(kinds.to.store, "base/library/debian:12", kinds.address).bytes_copied == 0);
+  CHECK(pull_ref(kinds.to.store, "base/library/debian:12", kinds.readable).bytes_copied == 0);
 }
 
 TEST_CASE("a part of a blob comes out of any registry", "[registry][port]") {
@@ -128,7 +141,7 @@ TEST_CASE("a part of a blob comes out of any registry", "[registry][port]") {
   const std::string data = random_bytes(300'000, 1);
   put_layer(kinds.from.store, "base/x", "1", "meta", data);
   publish_refs(kinds.from.store, {"base/x:1"}, kinds.address);
-  const auto registry = open_registry(kinds.address, OpenMode::Read, kinds.quiet);
+  const auto registry = open_registry(kinds.readable, OpenMode::Read, kinds.quiet);
   std::string part(70'000, 0);
   registry->read_range({BlobRole::Data, Digest::of(data), data.size()}, 200'000,
                        std::as_writable_bytes(std::span(part)));
@@ -136,6 +149,30 @@ TEST_CASE("a part of a blob comes out of any registry", "[registry][port]") {
   CHECK_THROWS_AS(registry->read_range({BlobRole::Data, Digest::of("none"), 10}, 0,
                                        std::as_writable_bytes(std::span(part).first(10))),
                   Error);
+}
+
+TEST_CASE("parts of a blob are read from any registry by many at once", "[registry][port]") {
+  FOR_EACH_KIND();
+  const std::string data = random_bytes(300'000, 1);
+  put_layer(kinds.from.store, "base/x", "1", "meta", data);
+  publish_refs(kinds.from.store, {"base/x:1"}, kinds.address);
+  const auto registry = open_registry(kinds.readable, OpenMode::Read, kinds.quiet);
+  std::string copy(data.size(), 0);
+  constexpr std::size_t kPart = 30'000;
+  std::atomic<int> failed = 0;
+  std::vector<std::thread> readers;
+  for (std::size_t at = 0; at < data.size(); at += kPart)
+    readers.emplace_back([&, at] {
+      try {
+        registry->read_range({BlobRole::Data, Digest::of(data), data.size()}, at,
+                             std::as_writable_bytes(std::span(copy).subspan(at, kPart)));
+      } catch (const Error&) {
+        ++failed;
+      }
+    });
+  for (std::thread& reader : readers) reader.join();
+  CHECK(failed == 0);
+  CHECK(copy == data);
 }
 
 TEST_CASE("any registry keeps what a snapshot stands on with it", "[registry][port]") {
@@ -148,7 +185,7 @@ TEST_CASE("any registry keeps what a snapshot stands on with it", "[registry][po
     kinds.from.store.add(manifest, "1", engine::Trust::BuiltHere, *session);
   }
   CHECK(publish_refs(kinds.from.store, {"snapshot/s:1"}, kinds.address).layers.size() == 2);
-  CHECK(pull_ref(kinds.to.store, "snapshot/s:1", kinds.address).layer.manifest.lowers == std::vector{base.digest});
+  CHECK(pull_ref(kinds.to.store, "snapshot/s:1", kinds.readable).layer.manifest.lowers == std::vector{base.digest});
   CHECK(kinds.to.store.get(LayerRef::of(base.digest)).tags.empty());
 }
 
@@ -156,7 +193,7 @@ TEST_CASE("any registry finds a layer by its digest and by the beginning of it",
   FOR_EACH_KIND();
   const auto layer = put_layer(kinds.from.store, "base/x", "1", "meta", "data");
   publish_refs(kinds.from.store, {layer.digest.str()}, kinds.address);
-  const auto registry = open_registry(kinds.address, OpenMode::Read, kinds.quiet);
+  const auto registry = open_registry(kinds.readable, OpenMode::Read, kinds.quiet);
   CHECK(registry->resolve(LayerRef::of(layer.digest)) == layer.digest);
   CHECK(registry->resolve(named(layer.digest.hex().substr(0, 8))) == layer.digest);
   CHECK(registry->resolve(named("base/x@sha256:" + layer.digest.hex().substr(0, 8))) == layer.digest);
@@ -164,7 +201,7 @@ TEST_CASE("any registry finds a layer by its digest and by the beginning of it",
   CHECK_FALSE(registry->resolve(LayerRef::of(Digest::of("nothing"))));
   CHECK_FALSE(registry->resolve(named("base/x:1")));
   CHECK(registry->tags({}).empty());
-  CHECK(pull_ref(kinds.to.store, layer.digest.str(), kinds.address).layer.tags.empty());
+  CHECK(pull_ref(kinds.to.store, layer.digest.str(), kinds.readable).layer.tags.empty());
 }
 
 TEST_CASE("a tag of any registry moves, and its tags are listed", "[registry][port]") {
@@ -175,14 +212,14 @@ TEST_CASE("a tag of any registry moves, and its tags are listed", "[registry][po
   CHECK(publish_refs(kinds.from.store, {"base/x:1"}, kinds.address).bytes_copied == 5);
   put_layer(kinds.from.store, "toolkit/a/b", "2", "meta", "data");
   publish_refs(kinds.from.store, {"toolkit/a/b:2"}, kinds.address);
-  const auto tags = registry_tags(kinds.address, kinds.quiet);
+  const auto tags = registry_tags(kinds.readable, kinds.quiet);
   REQUIRE(tags.size() == 2);
   CHECK(tags[0].ref == "base/x:1");
   CHECK(tags[0].digest == second.digest);
   CHECK(tags[0].bytes == second.manifest.total_size());
   CHECK(tags[1].ref == "toolkit/a/b:2");
-  CHECK(registry_tags(kinds.address, kinds.quiet, LayerName::parse("toolkit/a/b")).size() == 1);
-  CHECK(registry_tags(kinds.address, kinds.quiet, LayerName::parse("toolkit/a")).empty());
+  CHECK(registry_tags(kinds.readable, kinds.quiet, LayerName::parse("toolkit/a/b")).size() == 1);
+  CHECK(registry_tags(kinds.readable, kinds.quiet, LayerName::parse("toolkit/a")).empty());
 }
 
 TEST_CASE("any registry answers a wrong name with the nearest", "[registry][port]") {
@@ -190,7 +227,7 @@ TEST_CASE("any registry answers a wrong name with the nearest", "[registry][port
   put_layer(kinds.from.store, "base/x", "1", "meta", "data");
   publish_refs(kinds.from.store, {"base/x:1"}, kinds.address);
   try {
-    pull_ref(kinds.to.store, "base/x:2", kinds.address);
+    pull_ref(kinds.to.store, "base/x:2", kinds.readable);
     FAIL("pulled");
   } catch (const Error& error) {
     CHECK(error.kind() == ErrorKind::Usage);
@@ -204,7 +241,7 @@ TEST_CASE("what is missing is pulled from any registry before a run", "[registry
   const auto layer = put_layer(kinds.from.store, "base/x", "1", "meta", "data");
   publish_refs(kinds.from.store, {"base/x:1"}, kinds.address);
   const std::vector<LayerRef> refs = {named("base/x:1")};
-  const std::vector<RegistryAddress> asked = {RegistryAddress::parse("file:///no/such/registry"), kinds.address};
+  const std::vector<RegistryAddress> asked = {RegistryAddress::parse("file:///no/such/registry"), kinds.readable};
   const auto found = ensure_local(kinds.to.store, refs, asked, kinds.quiet);
   REQUIRE(found.size() == 1);
   CHECK(found[0].digest == layer.digest);
@@ -220,7 +257,7 @@ TEST_CASE("a damaged blob of the store goes into no registry", "[registry][port]
   } catch (const Error& error) {
     CHECK_THAT(error.message(), Contains("the store's copy is damaged"));
   }
-  CHECK_FALSE(open_registry(kinds.address, OpenMode::Read, kinds.quiet)->resolve(named("base/x:1")));
+  CHECK_FALSE(open_registry(kinds.readable, OpenMode::Read, kinds.quiet)->resolve(named("base/x:1")));
 }
 
 }  // namespace

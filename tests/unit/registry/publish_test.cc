@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "registry/directory/check.h"
-#include "registry/directory/layout.h"
+#include "registry/check.h"
+#include "registry/layout/layout.h"
 #include "registry/pull.h"
 #include "tests/unit/registry/fixture.h"
 #include "tests/unit/registry/registry_fixture.h"
@@ -28,7 +28,7 @@ TEST_CASE("a published layer is pulled elsewhere with the same digest", "[regist
   REQUIRE(published.layers.size() == 1);
   CHECK(published.layers[0].digest == layer.digest);
   CHECK(published.bytes_copied == layer.manifest.total_size());
-  CHECK(files_below(from.registry_path()).size() == 6);  // marker, three blobs, manifest, tag
+  CHECK(files_below(from.registry_path()).size() == 7);  // marker, three blobs, manifest, tag, catalogue
   CHECK(temp_files_below(from.registry_path()).empty());
 
   const PullResult pulled = pull_ref(to.store, "base/library/debian:12", address);

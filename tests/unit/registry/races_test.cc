@@ -13,9 +13,9 @@
 #include "core/base/error.h"
 #include "core/engine/lease.h"
 #include "core/engine/sandbox_id.h"
-#include "registry/directory/check.h"
-#include "registry/directory/layout.h"
+#include "registry/check.h"
 #include "registry/gc/gc.h"
+#include "registry/layout/layout.h"
 #include "registry/store/verify.h"
 #include "tests/unit/registry/registry_fixture.h"
 

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/progress.h"
@@ -9,13 +11,24 @@
 namespace dsec::registry {
 
 struct RegistryProblem {
-  enum class Kind { Missing, Truncated, Altered, Unreferenced, DanglingTag, DamagedTag, DamagedManifest, Leftover };
+  enum class Kind {
+    Missing,
+    Truncated,
+    Altered,
+    Unreferenced,
+    DanglingTag,
+    DamagedTag,
+    DamagedManifest,
+    Leftover,
+    Catalogue
+  };
   Kind kind;
   std::string path;  ///< of the file, relative to the registry
   std::string what;  ///< one line: "has 12 bytes instead of 4096"
   bool repaired = false;
 };
-/// "missing", "truncated", "altered", "unreferenced", "dangling-tag", "damaged-tag", "damaged-manifest", "leftover".
+/// "missing", "truncated", "altered", "unreferenced", "dangling-tag", "damaged-tag", "damaged-manifest", "leftover",
+/// "catalogue".
 std::string_view to_string(RegistryProblem::Kind kind);
 
 struct CheckOptions {
@@ -30,7 +43,8 @@ struct CheckResult {
   std::vector<RegistryProblem> problems;
 };
 
-/// Publishers may work meanwhile: what they have not finished is no problem.
+/// Publishers may work meanwhile: what they have not finished is no problem. Throws Error (Usage) for a kind that the
+/// registry itself has to check, and for repairs where they cannot be made.
 CheckResult check_registry(const RegistryAddress& address, const CheckOptions& options, Progress& progress);
 
 }  // namespace dsec::registry

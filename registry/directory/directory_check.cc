@@ -1,9 +1,8 @@
-#include "registry/directory/check.h"
+#include "registry/directory/directory_check.h"
 
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <set>
 #include <thread>
@@ -11,10 +10,11 @@
 #include "core/base/error.h"
 #include "core/base/units.h"
 #include "core/engine/sandbox_id.h"
-#include "registry/directory/catalog.h"
+#include "registry/directory/catalogue_file.h"
 #include "registry/directory/file_copy.h"
-#include "registry/directory/layout.h"
 #include "registry/directory/publisher_lease.h"
+#include "registry/layout/catalog.h"
+#include "registry/layout/layout.h"
 
 namespace dsec::registry {
 namespace {
@@ -22,8 +22,6 @@ namespace {
 using Kind = RegistryProblem::Kind;
 using std::chrono::system_clock;
 
-constexpr std::array<std::string_view, 8> kKinds = {"missing",      "truncated",   "altered",          "unreferenced",
-                                                    "dangling-tag", "damaged-tag", "damaged-manifest", "leftover"};
 // A publisher makes its lease before anything else but this one temporary file.
 constexpr std::chrono::seconds kLeaseless{600};
 // Readers on 3FS may hold a file for so long after its last reference has gone.
@@ -42,6 +40,7 @@ class Check {
     check_blobs();
     check_missing();
     check_leases();
+    check_catalogue();
     return std::move(result_);
   }
 
@@ -282,6 +281,21 @@ class Check {
                        "is the lease of a publisher that was stopped"));
   }
 
+  // A publisher at work brings it up to date when it is done.
+  bool catalogue_is_behind() {
+    if (catalogue_is_current(root_)) return false;
+    read_leases();
+    return live_.empty() && !catalogue_is_current(root_);
+  }
+
+  void check_catalogue() {
+    if (!catalogue_is_behind()) return;
+    RegistryProblem& found = problem(Kind::Catalogue, std::string(kCatalogue), "does not name what the registry holds");
+    if (!options_.repair) return;
+    write_catalogue(root_, "repair");
+    found.repaired = true;
+  }
+
   const RegistryRoot& root_;
   const CheckOptions& options_;
   Progress& progress_;
@@ -293,14 +307,9 @@ class Check {
 
 }  // namespace
 
-std::string_view to_string(RegistryProblem::Kind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
-
-CheckResult check_registry(const RegistryAddress& address, const CheckOptions& options, Progress& progress) {
-  if (address.kind == RegistryAddress::Kind::Oci)
-    throw usage_error("what " + address.shown() + " holds is for the registry itself to check")
-        .hint("dsec publish --verify-existing, which reads the blobs of layers that this host has");
+CheckResult check_directory(const RegistryAddress& address, const CheckOptions& options, Progress& progress) {
   const RegistryRoot root = RegistryRoot::open(address);
-  return attempt("cannot check registry " + address.shown(), [&] { return Check(root, options, progress).run(); });
+  return Check(root, options, progress).run();
 }
 
 }  // namespace dsec::registry

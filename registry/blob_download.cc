@@ -1,0 +1,35 @@
+#include "registry/blob_download.h"
+
+#include <algorithm>
+
+namespace dsec::registry {
+
+Error missing_blob(const Blob& blob) {
+  return failure("the registry does not have blob " + blob.digest.str())
+      .hint("publish the layer again from a host that has it");
+}
+
+Digest download_blob(const Blob& blob, const std::function<void(std::string_view)>& sink,
+                     const std::function<void(std::uint64_t)>& advance, const ReadBlob& read) {
+  Sha256 hash;
+  std::uint64_t done = 0;
+  http::Download download(blob.size, [&](std::string_view piece) {
+    sink(piece);
+    hash.update(piece);
+    done += piece.size();
+    advance(done);
+  });
+  if (!read(download)) throw missing_blob(blob);
+  return hash.finish();
+}
+
+void download_range(const Blob& blob, std::uint64_t offset, std::span<std::byte> bytes, const ReadBlob& read) {
+  auto to = bytes.begin();
+  http::Download download(offset, bytes.size(), blob.size, [&](std::string_view piece) {
+    const auto from = std::as_bytes(std::span(piece));
+    to = std::copy(from.begin(), from.end(), to);
+  });
+  if (!read(download)) throw missing_blob(blob);
+}
+
+}  // namespace dsec::registry

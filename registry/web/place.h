@@ -1,0 +1,16 @@
+#pragma once
+
+#include <memory>
+
+#include "registry/registry.h"
+#include "registry/web/object_place.h"
+
+namespace dsec::registry {
+
+/// The place of an Http or S3 address. Throws Error when there is no registry; Write makes one of a prefix that has
+/// nothing below it.
+std::unique_ptr<ObjectPlace> open_place(const RegistryAddress& address, OpenMode mode, Progress& progress);
+/// The same for reading, trying but once; throws Error.
+void ping_place(const RegistryAddress& address);
+
+}  // namespace dsec::registry

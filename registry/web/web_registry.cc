@@ -1,0 +1,67 @@
+#include "registry/web/web_registry.h"
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "registry/blob_download.h"
+#include "registry/layout/catalog.h"
+#include "registry/layout/layout.h"
+#include "registry/web/bucket_publisher.h"
+#include "registry/web/place.h"
+#include "registry/web/s3_place.h"
+
+namespace dsec::registry {
+namespace {
+
+Error read_only(const RegistryAddress& address) {
+  return usage_error("registry " + address.shown() + " is behind a web server: it can be read, not published to")
+      .hint("--to file:///PATH, on a host that has the directory which the server shows")
+      .hint("--to s3://BUCKET/PREFIX or oci://HOST/REPOSITORY, which can be published to over the network");
+}
+
+class WebRegistry : public Registry {
+ public:
+  WebRegistry(RegistryAddress address, std::unique_ptr<ObjectPlace> place)
+      : address_(std::move(address)), place_(std::move(place)) {}
+
+  const RegistryAddress& address() const override { return address_; }
+  std::optional<Digest> resolve(const LayerRef& ref) override { return registry::resolve(*place_, ref); }
+  LayerManifest manifest(const Digest& layer) override { return read_manifest(*place_, layer); }
+  std::optional<Digest> tag(const LayerName& name, const std::string& tag) override {
+    return read_tag(*place_, name, tag, NamedFiles::Missing::Possible);
+  }
+  std::vector<CatalogTag> tags(const std::optional<LayerName>& name) override { return list_tags(*place_, name); }
+
+  Digest copy_blob(const Blob& blob, int to, const std::function<void(std::uint64_t)>& advance) override {
+    return download_blob(
+        blob, [&](std::string_view piece) { write_all(to, piece); }, advance, reading(blob));
+  }
+
+  void read_range(const Blob& blob, std::uint64_t offset, std::span<std::byte> bytes) override {
+    download_range(blob, offset, bytes, reading(blob));
+  }
+
+  std::optional<std::filesystem::path> in_place(const Blob&) override { return std::nullopt; }
+
+  std::unique_ptr<Publisher> publisher(LocalStore& store, std::set<Digest>) override {
+    if (const auto* bucket = dynamic_cast<const S3Place*>(place_.get())) return publish_to_bucket(*bucket, store);
+    throw read_only(address_);
+  }
+
+ private:
+  ReadBlob reading(const Blob& blob) const {
+    return [this, &blob](http::Download& download) { return place_->read(blob_name(blob.digest), download); };
+  }
+
+  const RegistryAddress address_;
+  const std::unique_ptr<ObjectPlace> place_;
+};
+
+}  // namespace
+
+std::unique_ptr<Registry> open_web_registry(const RegistryAddress& address, OpenMode mode, Progress& progress) {
+  if (mode == OpenMode::Write && address.kind == RegistryAddress::Kind::Http) throw read_only(address);
+  return attempt("cannot use registry " + address.shown(),
+                 [&] { return std::make_unique<WebRegistry>(address, open_place(address, mode, progress)); });
+}
+
+}  // namespace dsec::registry
