@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <ctime>
+#include <optional>
 
 #include "core/base/digest.h"
 #include "core/base/error.h"
@@ -24,6 +25,16 @@ bool still_there(const FileLock& lock, const fs::path& path) {
   }, there{};
   return ::fstat(lock.fd(), &held) == 0 && ::stat(path.c_str(), &there) == 0 && held.st_dev == there.st_dev &&
          held.st_ino == there.st_ino;
+}
+
+/// Empty when gc has removed the folder meanwhile, and it has to be made again.
+std::optional<FileLock> lock_of(const fs::path& path, FileLock::Mode mode, bool wait) {
+  try {
+    return wait ? FileLock(path, mode) : FileLock::try_lock(path, mode);
+  } catch (const Error&) {
+    if (fs::exists(path.parent_path())) throw;
+    return std::nullopt;
+  }
 }
 
 void make_data(const fs::path& folder, const dockerfile::RunMount& mount) {
@@ -49,19 +60,20 @@ CacheMounts::Held CacheMounts::hold(const dockerfile::RunMount& mount) {
     const fs::path path = folder / "lock";
     make_directories(folder, 0700);
     const bool another = mount.sharing == Sharing::Private && number < kMostPrivate;
-    FileLock lock = another ? FileLock::try_lock(path, mode) : FileLock(path, mode);
-    if (!lock) {
+    std::optional<FileLock> lock = lock_of(path, mode, !another);
+    if (!lock) continue;
+    if (!*lock) {
       ++number;
       continue;
     }
-    if (!still_there(lock, path)) continue;
+    if (!still_there(*lock, path)) continue;
     {
       // Those that share it begin one after the other.
       const FileLock beginning(folder / "begin", FileLock::Mode::Exclusive);
       make_data(folder, mount);
       write_file_atomic(folder / "id", mount.id, 0600);
     }
-    return {folder / "data", std::move(lock)};
+    return {folder / "data", *std::move(lock)};
   }
 }
 
@@ -75,9 +87,9 @@ std::vector<CacheMounts::Entry> CacheMounts::prune(bool all, bool dry_run,
     struct stat used {};
     const bool whole = ::stat((folder / "id").c_str(), &used) == 0;
     if (!all && whole && used.st_mtime + kForgottenAfter >= std::time(nullptr)) continue;
-    const FileLock lock = FileLock::try_lock(folder / "lock", FileLock::Mode::Exclusive);
-    if (!lock) continue;
     try {
+      const FileLock lock = FileLock::try_lock(folder / "lock", FileLock::Mode::Exclusive);
+      if (!lock) continue;
       Entry entry{whole ? read_file(folder / "id", 64 << 10) : folder.filename().native(), size(folder)};
       if (!dry_run) remove_tree(folder);
       pruned.push_back(std::move(entry));

@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -236,9 +237,15 @@ class Starter {
       add_mount(shared("base/etc/resolv.conf", MountFlags::kReadOnly | MountFlags::kNoDev | kQuiet),
                 wire::MountKind::File, "/etc/resolv.conf");
     }
+    const auto of_caller = static_cast<std::ptrdiff_t>(mounts_.size());
+    for (const BindMount& bind : spec_.binds) attempt("cannot bind " + quote(bind.source), [&] { add_bind(bind); });
     for (const TmpfsMount& mount : spec_.tmpfs)
       attempt("cannot make a filesystem in memory for " + quote(mount.target), [&] { add_tmpfs(mount); });
-    for (const BindMount& bind : spec_.binds) attempt("cannot bind " + quote(bind.source), [&] { add_bind(bind); });
+    // What lies in another is mounted after it.
+    if (!spec_.tmpfs.empty())
+      std::stable_sort(
+          mounts_.begin() + of_caller, mounts_.end(),
+          [](const PreparedMount& left, const PreparedMount& right) { return left.target < right.target; });
   }
 
   // Not id-mapped, which kernels before 6.3 cannot: its root belongs to root inside from the beginning.

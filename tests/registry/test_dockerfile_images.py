@@ -105,6 +105,22 @@ def test_digests_and_platforms_name_images_too(dsec, hub, work):
     assert "Dockerfile:2: RUN: the stage is for linux/arm64" in dsec.fails(2, "import", "base/x", "dockerfile:context")
 
 
+def test_what_an_image_says_of_builds_counts(dsec, hub, work):
+    check = {"Test": ["CMD-SHELL", "true"], "Interval": 30_000_000_000, "Retries": 3}
+    hub.push_image("hub/library/onbuild", "1", [{"etc/version": b"1\n"}], settings={
+        "OnBuild": ["ARG NAME=a.txt", "COPY $NAME /triggered", "WORKDIR /app"], "Shell": ["/bin/bash", "-c"],
+        "Healthcheck": check, "StopSignal": "SIGINT"})
+    (work / "context/Dockerfile").write_text("FROM onbuild:1\nCMD run it\n")
+    dsec.ok("import", "base/t", "dockerfile:context")
+    base, made = (dsec.json("layer", "inspect", ref)[0]["manifest"]["config"] for ref in ("base/onbuild:1", "base/t"))
+    assert base["onbuild"] == ["ARG NAME=a.txt", "COPY $NAME /triggered", "WORKDIR /app"]
+    assert made["command"] == ["/bin/bash", "-c", "run it"] and made["workdir"] == "/app" and "onbuild" not in made
+    assert made["healthcheck"] == {"test": ["CMD-SHELL", "true"], "interval": 30_000_000_000, "retries": 3}
+    assert "triggered" in files(dsec, "base/t") and made["stop_signal"] == "SIGINT"
+    (work / "context/a.txt").unlink()
+    assert "Dockerfile:1: ONBUILD COPY" in dsec.fails(2, "import", "base/u", "dockerfile:context")
+
+
 def test_what_cannot_be_had_is_told_with_its_line(dsec, hub, work):
     for text, words in (
         (f"FROM {hub.host}/none:1\n", "Dockerfile:1: FROM: cannot have"),

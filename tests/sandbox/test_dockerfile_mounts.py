@@ -96,9 +96,10 @@ def test_memory_filesystems_are_empty_and_bounded(dsec, build):
     build("FROM base/box\nRUN mkdir /t && echo below > /t/file\n"
           "RUN --mount=type=tmpfs,target=/t,size=1m --mount=type=tmpfs,target=/new/one "
           "ls -A /t | wc -l > /count; echo x > /t/x; ! dd if=/dev/zero of=/t/big bs=1M count=3 2>/dev/null; "
-          "touch /new/one/y\n")
-    assert dsec.ok("run", "base/t", "--", "sh", "-c", "cat /count /t/file; ls -A /t; ls -d /new || true") == (
-        "0\nbelow\nfile\n")
+          "touch /new/one/y\n"
+          "RUN --mount=type=tmpfs,target=/src/in --mount=type=bind,target=/src,rw touch /src/in/x && ls -A /src > /names\n")
+    assert dsec.ok("run", "base/t", "--", "sh", "-c", "cat /count /t/file /names; ls -A /t; ls -d /new || true") == (
+        "0\nbelow\n.dockerignore\nDockerfile\ngo.mod\nin\nsrc\nfile\n")
 
 
 def test_secrets_are_seen_by_the_command_alone(dsec, build, folder, work):
