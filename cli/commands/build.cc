@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "cli/attend.h"
+#include "cli/build_secrets.h"
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/fetch.h"
@@ -23,9 +24,9 @@ namespace {
 
 struct Options {
   ProjectFlags project;
-  std::vector<std::string> targets, registries;
+  std::vector<std::string> targets, registries, secrets;
   std::optional<std::uint64_t> jobs;
-  bool no_cache = false, offline = false, locked = false, shell = false;
+  bool no_cache = false, offline = false, locked = false, shell = false, pull = false;
 };
 
 // Where the step left its sandbox, as the step saw it.
@@ -38,11 +39,15 @@ void open_shell(engine::Engine& engine, const std::string& id, const ExecSpec& f
 }
 
 layers::BuildOptions build_options(const Options& options, Invocation& call) {
+  if (options.pull && (options.locked || options.offline))
+    throw usage_error("--pull asks registries for newer images, which --locked and --offline do not want");
   if (options.shell && !on_terminal()) throw usage_error("--shell-on-failure needs a terminal");
   layers::BuildOptions out{.targets = options.targets,
                            .no_cache = options.no_cache,
                            .offline = options.offline,
                            .locked = options.locked,
+                           .pull = options.pull,
+                           .secrets = parse_secrets(options.secrets),
                            .jobs = options.jobs.value_or(std::max(1u, std::thread::hardware_concurrency()))};
   if (options.shell)
     out.on_failure = [&call](engine::Engine& engine, const std::string& id, const ExecSpec& failed) {
@@ -112,6 +117,9 @@ void add_build(Command& root) {
                "Pull layers that are not here from there (default: the configured ones)");
   verb.flag("--no-cache", options->no_cache, "Make every step and layer again");
   verb.flag("--offline", options->offline, "Refuse sources and steps that need a network");
+  verb.flag("--pull", options->pull, "Ask registries whether the images that Dockerfiles are FROM have moved");
+  verb.options("--secret", "id=NAME,src=FILE", options->secrets,
+               "A secret for RUN --mount=type=secret; also id=NAME,env=VARIABLE");
   verb.flag("--locked", options->locked, "Refuse a result that dsec.lock does not pin, and leave dsec.lock alone");
   verb.flag("--shell-on-failure", options->shell, "Open a shell in the sandbox of a step that failed");
   verb.number("-j,--jobs", options->jobs, "Layers built at the same time (default: the number of CPUs)");

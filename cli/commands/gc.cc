@@ -13,9 +13,17 @@
 #include "core/base/units.h"
 #include "core/engine/sandbox_records.h"
 #include "core/engine/trajectory.h"
+#include "layers/build/cache_mounts.h"
+#include "layers/build/downloads.h"
+#include "layers/build/step_cache.h"
+#include "registry/gc/leftovers.h"
 
 namespace dsec::cli {
 namespace {
+
+struct Options {
+  bool dry_run = false, build_cache = false;
+};
 
 registry::GcPorts ports(Wiring& wiring) {
   registry::GcPorts ports;
@@ -45,19 +53,36 @@ registry::GcPorts ports(Wiring& wiring) {
   return ports;
 }
 
-void run(bool dry_run, Invocation& call) {
-  const registry::GcResult result = registry::collect_garbage(call.wiring().store(), ports(call.wiring()), dry_run);
+/// Caches of builds that were not used for long, or (`all`) that nobody uses now.
+std::vector<layers::CacheMounts::Entry> prune_build_caches(const engine::Home& home, bool all, bool dry_run,
+                                                           std::vector<std::string>& problems) {
+  if (!dry_run) layers::Downloads::prune(home.cache() / "downloads", all);
+  if (!dry_run && all) layers::StepCache::forget_all(home.cache() / "build");
+  return layers::CacheMounts(home.cache() / "mounts").prune(all, dry_run, registry::allocated_bytes, problems);
+}
+
+void run(const Options& options, Invocation& call) {
+  const bool dry_run = options.dry_run;
+  std::vector<std::string> problems;
+  // First: layers of steps that nothing remembers go in the same run.
+  const auto caches = prune_build_caches(call.wiring().home(), options.build_cache, dry_run, problems);
+  registry::GcResult result = registry::collect_garbage(call.wiring().store(), ports(call.wiring()), dry_run);
+  result.warnings.insert(result.warnings.end(), problems.begin(), problems.end());
+  for (const auto& cache : caches) result.bytes += cache.bytes;
   for (const auto& warning : result.warnings) call.progress().warn(warning);
   if (call.out().json()) {
     Json removed = Json::array();
     for (const auto& item : result.removed)
       removed.push_back({{"kind", registry::to_string(item.kind)}, {"name", item.name}, {"bytes", item.bytes}});
+    for (const auto& cache : caches)
+      removed.push_back({{"kind", "cache"}, {"name", printable(cache.id)}, {"bytes", cache.bytes}});
     call.out().json({{"dry_run", dry_run},
                      {"removed", removed},
                      {"bytes", result.bytes},
                      {"unmounted", result.unmounted},
                      {"warnings", result.warnings}});
   } else {
+    for (const auto& cache : caches) call.out().line("cache " + printable(cache.id));
     for (const auto& item : result.removed)
       call.out().line(std::string(registry::to_string(item.kind)) + " " + printable(item.name));
     call.out().line(std::string(dry_run ? "would free " : "freed ") + format_size(result.bytes));
@@ -68,13 +93,15 @@ void run(bool dry_run, Invocation& call) {
 }  // namespace
 
 void add_gc(Command& root) {
-  auto dry_run = std::make_shared<bool>(false);
+  auto options = std::make_shared<Options>();
   Command& verb = root.verb("gc", "Remove what nothing names any more, and what dead processes left");
-  verb.flag("-n,--dry-run", *dry_run, "Show what would go, and remove nothing");
+  verb.flag("-n,--dry-run", options->dry_run, "Show what would go, and remove nothing");
+  verb.flag("--build-cache", options->build_cache,
+            "Also what builds keep: cached steps, cache mounts and fetched files that nobody uses now");
   verb.note(
       "Kept are tagged layers, layers of sandboxes, kept trajectories and registered dsec.lock files, what those were "
       "built on, and what running commands hold.");
-  verb.runs([dry_run](Invocation& call) { run(*dry_run, call); });
+  verb.runs([options](Invocation& call) { run(*options, call); });
 }
 
 }  // namespace dsec::cli

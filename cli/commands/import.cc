@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "cli/build_secrets.h"
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/invocation.h"
@@ -26,7 +27,8 @@ struct Options {
   std::optional<std::string> to;
   std::string compression = "none";
   std::optional<std::uint64_t> collapse_limit, unpacked, entries, path_bytes, ratio;
-  std::vector<std::string> labels;
+  std::vector<std::string> labels, secrets;
+  bool pull = false;
 };
 
 bool is_git(const Options& options) { return options.source.rfind("git:", 0) == 0; }
@@ -58,7 +60,8 @@ layers::ImportOptions import_options(const Options& options) {
 void refuse_for_dockerfile(const Options& options) {
   if (options.to || !options.history.empty() || options.compression != "none" || options.collapse_limit ||
       options.unpacked || options.entries || options.path_bytes || options.ratio)
-    throw usage_error("of the options of dsec import only --platform and --label are for dockerfile: sources");
+    throw usage_error(
+        "of the options of dsec import only --platform, --label, --pull and --secret are for dockerfile: sources");
 }
 
 engine::StoredLayer build(const Options& options, const layers::ImportOptions& wanted, Invocation& call) {
@@ -68,16 +71,23 @@ engine::StoredLayer build(const Options& options, const layers::ImportOptions& w
   recipe.platform = wanted.platform;
   recipe.labels = wanted.labels;
   const std::size_t jobs = std::max(1u, std::thread::hardware_concurrency());
-  return layers::build_one(recipe, std::filesystem::current_path(), {.targets = {}, .jobs = jobs, .on_failure = {}},
+  return layers::build_one(recipe, std::filesystem::current_path(),
+                           {.targets = {},
+                            .pull = options.pull,
+                            .secrets = parse_secrets(options.secrets),
+                            .jobs = jobs,
+                            .on_failure = {}},
                            {.store = wiring.layer_store(),
                             .engine = [&wiring]() -> engine::LocalEngine& { return wiring.engine(); },
                             .cache = wiring.home().cache() / "build",
-                            .progress = call.progress()})
+                            .progress = call.progress(),
+                            .images = wiring.images()})
       .layer;
 }
 
 engine::StoredLayer make(const Options& options, const layers::ImportOptions& wanted, Invocation& call) {
   if (layers::dockerfile::Request::is_one(options.source)) return build(options, wanted, call);
+  if (options.pull || !options.secrets.empty()) throw usage_error("--pull and --secret are for dockerfile: sources");
   const std::unique_ptr<layers::Source> source = layers::open_source(
       source_text(options), {.directory = {}, .spool = call.wiring().home().cache(), .images = call.wiring().images()});
   return layers::import_layer(call.wiring().layer_store(), *source, wanted, call.progress());
@@ -115,6 +125,9 @@ void add_import(Command& root) {
   verb.number("--max-entries", options->entries, "Refuse an input with more entries (default: 20000000)");
   verb.size("--max-path", options->path_bytes, "Refuse an input with a longer path (default: 4096)");
   verb.number("--max-ratio", options->ratio, "Refuse an input that was packed more than so many times (default: 1000)");
+  verb.flag("--pull", options->pull, "Ask registries whether the images that a Dockerfile is FROM have moved");
+  verb.options("--secret", "id=NAME,src=FILE", options->secrets,
+               "A secret for RUN --mount=type=secret in a Dockerfile; also id=NAME,env=VARIABLE");
   verb.options("-l,--label", "KEY=VALUE", options->labels, "Label of the layer in the store");
   verb.example("dsec import base/python:3.11 docker://docker.io/library/python:3.11");
   verb.example("dsec import base/python:3.11 oci-archive:python.tar");

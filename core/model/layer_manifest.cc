@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -121,6 +122,32 @@ Provenance provenance_from_json(const Json& json) {
   return provenance;
 }
 
+constexpr std::array<std::pair<const char*, std::int64_t HealthCheck::*>, 5> kHealthNumbers = {
+    {{"interval", &HealthCheck::interval},
+     {"timeout", &HealthCheck::timeout},
+     {"start_period", &HealthCheck::start_period},
+     {"start_interval", &HealthCheck::start_interval},
+     {"retries", &HealthCheck::retries}}};
+
+Json to_json(const HealthCheck& check) {
+  Json json = {{"test", check.test}};
+  for (const auto& [name, member] : kHealthNumbers)
+    if (check.*member != 0) json[name] = check.*member;
+  return json;
+}
+
+HealthCheck health_check_from_json(const Json& json) {
+  if (!json.is_object()) throw usage_error("'healthcheck' is no object");
+  HealthCheck check{.test = strings(json, "test")};
+  for (const auto& [name, member] : kHealthNumbers) {
+    const auto found = json.find(name);
+    if (found == json.end()) continue;
+    if (!found->is_number_integer()) throw usage_error(quote(name) + " of 'healthcheck' is no whole number");
+    check.*member = found->get<std::int64_t>();
+  }
+  return check;
+}
+
 }  // namespace
 
 const Blob* LayerImage::find(BlobRole role) const noexcept {
@@ -134,15 +161,20 @@ const Blob& LayerImage::blob(BlobRole role) const {
 }
 
 Json to_json(const ImageConfig& config) {
-  return {{"env", config.env},
-          {"workdir", config.workdir},
-          {"user", config.user},
-          {"stop_signal", config.stop_signal},
-          {"entrypoint", config.entrypoint},
-          {"command", config.command},
-          {"exposed_ports", config.exposed_ports},
-          {"volumes", config.volumes},
-          {"labels", config.labels}};
+  Json json = {{"env", config.env},
+               {"workdir", config.workdir},
+               {"user", config.user},
+               {"stop_signal", config.stop_signal},
+               {"entrypoint", config.entrypoint},
+               {"command", config.command},
+               {"exposed_ports", config.exposed_ports},
+               {"volumes", config.volumes},
+               {"labels", config.labels}};
+  // Absent where they say nothing: digests of manifests are older than these members.
+  if (config.healthcheck) json["healthcheck"] = to_json(*config.healthcheck);
+  if (!config.shell.empty()) json["shell"] = config.shell;
+  if (!config.onbuild.empty()) json["onbuild"] = config.onbuild;
+  return json;
 }
 
 ImageConfig image_config_from_json(const Json& json) {
@@ -156,6 +188,10 @@ ImageConfig image_config_from_json(const Json& json) {
   config.exposed_ports = strings(json, "exposed_ports");
   config.volumes = strings(json, "volumes");
   config.labels = string_map(json, "labels");
+  if (const auto check = json.find("healthcheck"); check != json.end() && !check->is_null())
+    config.healthcheck = health_check_from_json(*check);
+  config.shell = strings(json, "shell");
+  config.onbuild = strings(json, "onbuild");
   return config;
 }
 

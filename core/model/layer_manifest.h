@@ -33,13 +33,26 @@ struct LayerImage {
   bool operator==(const LayerImage&) const = default;
 };
 
-/// What an OCI image config says about running it; kept and honoured at run time.
+/// How to tell whether what an image runs is well, as Docker's image config has it. Kept, and run by nobody here.
+struct HealthCheck {
+  /// {"CMD", …}, {"CMD-SHELL", text} or {"NONE"}.
+  std::vector<std::string> test;
+  /// Nanoseconds; 0: whoever runs it decides.
+  std::int64_t interval = 0, timeout = 0, start_period = 0, start_interval = 0;
+  std::int64_t retries = 0;  ///< 0: whoever runs it decides
+  bool operator==(const HealthCheck&) const = default;
+};
+
+/// What an OCI image config says about running it; kept and honoured at run time. The last line is Docker's, and for
+/// builds on the image: the shell of RUN, CMD and ENTRYPOINT, and what a Dockerfile that is FROM it begins with.
 struct ImageConfig {
   std::vector<std::string> env;  ///< "NAME=value", in order
   std::string workdir, user, stop_signal;
   std::vector<std::string> entrypoint, command;
   std::vector<std::string> exposed_ports, volumes;
   std::map<std::string, std::string> labels;
+  std::optional<HealthCheck> healthcheck;
+  std::vector<std::string> shell, onbuild;
   bool operator==(const ImageConfig&) const = default;
 };
 

@@ -142,6 +142,7 @@ Json to_json(const SandboxSpec& spec) {
   json["binds"] = Json::array();
   for (const BindMount& bind : spec.binds)
     json["binds"].push_back({{"source", bind.source}, {"target", bind.target}, {"read_only", bind.read_only}});
+  for (const TmpfsMount& mount : spec.tmpfs) json["tmpfs"].push_back({{"target", mount.target}, {"size", mount.size}});
   json["limits"] = to_json(spec.limits);
   for (const DeviceGrant& device : spec.devices)
     json["devices"].push_back({{"source", device.source}, {"target", device.target}});
@@ -178,6 +179,8 @@ SandboxSpec sandbox_spec_from_json(const Json& json) {
       spec.layers.push_back(Digest::parse(layer.get<std::string>()));
     for (const Json& bind : json.value("binds", Json::array()))
       spec.binds.push_back({json_string(bind, "source"), json_string(bind, "target"), bind.value("read_only", false)});
+    for (const Json& mount : json.value("tmpfs", Json::array()))
+      spec.tmpfs.push_back({json_string(mount, "target"), mount.value("size", std::uint64_t{0})});
     spec.limits = limits_from_json(json.value("limits", Json::object()));
     for (const Json& device : json.value("devices", Json::array()))
       spec.devices.push_back({json_string(device, "source"), json_string(device, "target")});

@@ -47,6 +47,13 @@ struct BindMount {
   bool operator==(const BindMount&) const = default;
 };
 
+/// An empty filesystem in memory, which goes with the sandbox and is no part of what it wrote.
+struct TmpfsMount {
+  std::string target;      ///< absolute
+  std::uint64_t size = 0;  ///< bytes; 0: what the kernel gives, half of the memory
+  bool operator==(const TmpfsMount&) const = default;
+};
+
 /// A character device of the host that the sandbox has, too.
 struct DeviceGrant {
   std::string source;  ///< absolute path on the host
@@ -73,6 +80,7 @@ struct SandboxSpec {
   ImageConfig config;             ///< merged of the layers and the request: env, workdir, user, stop signal
   std::string hostname;           ///< empty: the id
   std::vector<BindMount> binds;
+  std::vector<TmpfsMount> tmpfs;
   std::vector<DeviceGrant> devices;
   std::optional<GpuWish> gpus;
   Limits limits;

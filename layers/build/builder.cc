@@ -10,6 +10,7 @@
 #include "core/base/json.h"
 #include "core/base/units.h"
 #include "core/engine/compose_spec.h"
+#include "layers/build/base_images.h"
 #include "layers/build/dockerfile_build.h"
 #include "layers/build/environments.h"
 #include "layers/build/merge_source.h"
@@ -74,14 +75,15 @@ class LayerBuild {
       std::optional<StoredLayer> stored = locked ? ports_.store.find(LayerRef::of(locked->digest)) : std::nullopt;
       // A remote source is named by its commit or suite in the lock; it is not fetched again to be told so.
       if (stored && has_remote_input(recipe_)) return finish(*std::move(stored), BuildOutcome::Kind::Cached);
-      Inputs inputs =
-          open_inputs(project_, recipe_, {.offline = options_.offline, .spool = ports_.cache, .images = ports_.images},
-                      ports_.progress);
-      if (locked && input_digests(recipe_, inputs) != locked->inputs)
+      Inputs inputs = open_inputs(
+          project_, recipe_,
+          {.offline = options_.offline, .spool = ports_.cache, .images = ports_.images, .cache = ports_.cache},
+          ports_.progress);
+      if (locked && input_digests(recipe_, inputs) != own_inputs(locked->inputs))
         throw usage_error("its files are not those that were locked").hint("dsec build without --locked");
       if (stored) return finish(*std::move(stored), BuildOutcome::Kind::Cached);
       BuildOutcome made = recipe_.from.empty()      ? from_steps(inputs)
-                          : !inputs.front()->source ? from_dockerfile(inputs.front()->facts)
+                          : !inputs.front()->source ? from_dockerfile(*inputs.front())
                                                     : from_source(*inputs.front());
       if (locked && made.layer.digest != locked->digest)
         throw failure("it would be " + made.layer.digest.brief() + ", dsec.lock has " + locked->digest.brief())
@@ -109,14 +111,23 @@ class LayerBuild {
   BuildOutcome finish(StoredLayer layer, BuildOutcome::Kind kind) {
     const LockedLayer* locked = locked_entry();
     if (!locked || locked->digest == layer.digest) {
-      const std::unique_ptr<engine::BlobSession> session = ports_.store.begin_session();
       std::map<std::string, std::string> labels = recipe_.labels;
       labels[kRecipeLabel] = recipe_.digest().str();
+      if (is_marked(layer, labels)) return {recipe_.ref(), std::move(layer), kind, recipe_.steps.size(), 0, {}};
+      const std::unique_ptr<engine::BlobSession> session = ports_.store.begin_session();
       for (const LayerImage& image : layer.manifest.images)
         for (const Blob& blob : image.blobs) session->hold(blob.digest);
-      layer = ports_.store.add(layer.manifest, recipe_.tag, engine::Trust::BuiltHere, *session, labels);
+      // It may hold images of a base that was not checked yet.
+      const engine::Trust trust = layer.trusted ? engine::Trust::BuiltHere : engine::Trust::Foreign;
+      layer = ports_.store.add(layer.manifest, recipe_.tag, trust, *session, labels);
     }
     return {recipe_.ref(), std::move(layer), kind, recipe_.steps.size(), 0, {}};
+  }
+
+  // A build that does nothing should not wait for a disk either.
+  bool is_marked(const StoredLayer& layer, const std::map<std::string, std::string>& labels) const {
+    const bool tagged = std::find(layer.tags.begin(), layer.tags.end(), recipe_.ref()) != layer.tags.end();
+    return tagged && layer.labels == labels;
   }
 
   StoredLayer import(Source& source, SourceFacts facts, const std::string& to, bool step) const {
@@ -138,11 +149,13 @@ class LayerBuild {
     return finish(made, BuildOutcome::Kind::Built);
   }
 
-  BuildOutcome from_dockerfile(const SourceFacts& facts) {
+  BuildOutcome from_dockerfile(const RecipeInput& input) {
     const DockerfileJob job{
         .recipe = recipe_,
         .directory = project_.directory,
-        .inputs = facts.provenance.inputs,
+        .inputs = input.facts.provenance.inputs,
+        .context = *input.context,
+        .locked_images = locked_images(),
         .layer = [this](const LayerRef& ref) { return named_layer(ref); },
         .make_step = [this](Source& source, SourceFacts made) { return import(source, std::move(made), "/", true); }};
     const DockerfileOutcome made = build_dockerfile(job, options_, ports_);
@@ -150,6 +163,14 @@ class LayerBuild {
     outcome.steps = made.steps;
     outcome.cached_steps = made.cached_steps;
     return outcome;
+  }
+
+  std::map<std::string, std::string> locked_images() const {
+    std::map<std::string, std::string> images;
+    if (const LockedLayer* locked = locked_entry())
+      for (const auto& input : locked->inputs)
+        if (BaseImages::is_image_input(input.first)) images.insert(input);
+    return images;
   }
 
   std::optional<StoredLayer> named_layer(const LayerRef& named) const {
@@ -359,11 +380,13 @@ class SharedPorts {
                  const std::lock_guard guard(engine_mutex_);
                  return ports.engine();
                },
-               ports.cache, ports.progress,
+               ports.cache,
+               ports.progress,
                [this, &ports](const LayerRef& ref) {
                  const std::lock_guard guard(pull_mutex_);
                  if (ports.pull) ports.pull(ref);
-               }} {}
+               },
+               ports.images} {}
   SharedPorts(const SharedPorts&) = delete;
   const BuildPorts& get() const noexcept { return ports_; }
 

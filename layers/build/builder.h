@@ -12,6 +12,7 @@
 #include "core/engine/local_engine.h"
 #include "core/engine/remote_image.h"
 #include "core/model/lock.h"
+#include "layers/build/build_secret.h"
 #include "layers/build/project.h"
 
 namespace dsec::layers {
@@ -21,7 +22,9 @@ struct BuildOptions {
   bool no_cache = false;             ///< make every step and layer again
   bool offline = false;              ///< refuse sources and steps that need a network
   bool locked = false;               ///< refuse a result that dsec.lock does not pin
-  std::size_t jobs = 2;              ///< layers built at the same time
+  bool pull = false;                 ///< ask registries whether the tags that Dockerfiles are FROM have moved
+  std::map<std::string, BuildSecret> secrets = {};  ///< of RUN --mount=type=secret, by id
+  std::size_t jobs = 2;                             ///< layers built at the same time
   /// Called with the sandbox in which a step failed, before it is removed.
   std::function<void(engine::Engine& engine, const std::string& id, const ExecSpec& failed)> on_failure;
 };

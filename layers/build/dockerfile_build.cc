@@ -8,15 +8,20 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
+#include "layers/build/base_images.h"
+#include "layers/build/downloads.h"
 #include "layers/build/merge_source.h"
+#include "layers/build/run_mounts.h"
 #include "layers/build/run_step.h"
 #include "layers/build/schedule.h"
 #include "layers/build/stack_lookup.h"
 #include "layers/build/step_cache.h"
+#include "layers/build/whole_tree.h"
 #include "layers/dir/scrub.h"
 #include "layers/dockerfile/copy_files.h"
 #include "layers/dockerfile/plan.h"
 #include "layers/erofs/mkfs.h"
+#include "layers/git/git_source.h"
 #include "layers/import.h"
 
 namespace dsec::layers {
@@ -26,106 +31,24 @@ namespace {
 using dockerfile::CopyFiles;
 using dockerfile::Instruction;
 using dockerfile::MakeDirectory;
+using dockerfile::NamedImage;
 using dockerfile::Operation;
 using dockerfile::Request;
 using dockerfile::RunCommand;
+using dockerfile::RunMount;
 using dockerfile::Selection;
 using dockerfile::StackOrigin;
 using dockerfile::Stage;
 using engine::StoredLayer;
 using std::chrono::steady_clock;
 
-/// What `python:3.11` of a Dockerfile is called here.
-LayerRef layer_of_image(std::string image) {
-  if (const std::size_t slash = image.find('/');
-      slash != std::string::npos && parse_layer_kind(std::string_view(image).substr(0, slash)))
-    return LayerRef::parse(image);
-  for (const std::string_view prefix : {"docker.io/", "library/"})
-    if (image.starts_with(prefix)) image.erase(0, prefix.size());
-  if (image.find('@') != std::string::npos)
-    throw usage_error("the digest of an image is none of a layer").hint("FROM base/NAME@sha256:DIGEST names a layer");
-  return LayerRef::parse("base/" + image);
-}
-
-/// Gives a tree the directories above its entries as the layer below has them: within one layer the images are stacked
-/// as they are.
-class WholeTree final : public Source {
- public:
-  WholeTree(std::unique_ptr<Source> changes, engine::LayerStore& store, const std::vector<StoredLayer>& base)
-      : changes_(std::move(changes)), store_(store), base_(base) {
-    for (const StoredLayer& layer : base)
-      implicit_.insert(layer.manifest.implicit_parents.begin(), layer.manifest.implicit_parents.end());
-  }
-
-  SourceFacts examine(const SourceOptions& options, Progress& progress) override {
-    return changes_->examine(options, progress);
-  }
-
-  void emit(std::size_t image, TreeSink& sink) override {
-    StackOrigin below(store_, base_);
-    Parents parents(sink, below, *this);
-    parents.root();
-    changes_->emit(image, parents);
-  }
-
-  /// Directories that have attributes of their own in the image.
-  const std::set<std::string>& own() const noexcept { return own_; }
-
- private:
-  class Parents final : public TreeSink {
-   public:
-    Parents(TreeSink& under, StackOrigin& below, WholeTree& tree) : under_(under), below_(below), tree_(tree) {}
-
-    void root() {
-      if (tree_.base_.empty()) root_ = Entry{.path = "", .type = EntryType::Directory, .mode = 0755};
-    }
-    void entry(const Entry& entry) override {
-      if (entry.path.empty()) {
-        root_.reset();
-      } else {
-        if (root_) give(*std::exchange(root_, std::nullopt));
-        need(dockerfile::parent_of(entry.path));
-      }
-      give(entry);
-    }
-    void data(std::string_view bytes) override { under_.data(bytes); }
-
-   private:
-    void give(const Entry& entry) {
-      if (entry.type == EntryType::Directory) {
-        known_.insert(entry.path);
-        tree_.own_.insert(entry.path);
-      }
-      under_.entry(entry);
-    }
-    void need(const std::string& path) {
-      if (!known_.insert(path).second) return;
-      if (!path.empty()) need(dockerfile::parent_of(path));
-      if (tree_.base_.empty() || tree_.implicit_.contains(path)) return;
-      if (const std::optional<Entry> found = below_.find(path); found && found->type == EntryType::Directory)
-        give(*found);
-    }
-
-    TreeSink& under_;
-    StackOrigin& below_;
-    WholeTree& tree_;
-    std::set<std::string> known_;
-    std::optional<Entry> root_;
-  };
-
-  std::unique_ptr<Source> changes_;
-  engine::LayerStore& store_;
-  const std::vector<StoredLayer>& base_;
-  std::set<std::string> implicit_, own_;
-};
-
 /// A stage while it is built.
 struct StageWork {
   std::vector<StoredLayer> base;  // what it is FROM, unless scratch
   std::vector<StoredLayer> made;  // what its instructions, and those of the stage it stands on, left
   std::vector<Digest> keys;       // of each operation
-  std::vector<std::unique_ptr<Selection>> selections;  // of each operation that copies from the context
-  Digest key = Digest::of("scratch");                  // of the whole
+  std::vector<std::vector<std::unique_ptr<Selection>>> selections;  // of each operation, what it takes of the context
+  Digest key = Digest::of("scratch");                               // of the whole
 
   std::vector<StoredLayer> stack() const {
     std::vector<StoredLayer> all = base;
@@ -142,16 +65,27 @@ class DockerfileBuild {
         ports_(ports),
         cache_(ports.cache, ports.store),
         request_(Request::parse(job.recipe.from, job.directory)),
-        context_(request_.directory, request_.read_ignore_list()) {}
+        context_(job.context),
+        downloads_(ports.cache.parent_path() / "downloads", options.offline, ports.progress),
+        images_({.store = ports.store,
+                 .cache = cache_,
+                 .spool = ports.cache,
+                 .images = ports.images,
+                 .origin = (request_.directory / request_.file).native(),
+                 .platform = host_platform(),
+                 .offline = options.offline,
+                 .pull = options.pull,
+                 .locked = job.locked_images,
+                 .layer = job.layer,
+                 .progress = ports.progress}) {}
 
   DockerfileOutcome run() {
     check_recipe();
-    plan_ = dockerfile::make_plan(
-        request_.read(), request_, host_platform(),
-        [this](const std::string& image, const Instruction& from) { return image_layer(image, from).manifest.config; });
+    plan_ = dockerfile::make_plan(request_.read(), request_, host_platform(),
+                                  [this](const NamedImage& image) { return images_.get(image).manifest.config; });
     for (const Stage& stage : plan_.stages) work_.push_back(prepare(stage));
     const Digest whole = Digest::of("dockerfile\n" + job_.recipe.digest().str() + "\n" + work_.back().key.str() + "\n" +
-                                    canonical_json(to_json(plan_.stages.back().config)));
+                                    canonical_json(to_json(plan_.stages.back().config)) + canonical_json(inputs()));
     if (!options_.no_cache)
       if (std::optional<StoredLayer> cached = cache_.find(whole))
         return {*std::move(cached), true, operations(), operations()};
@@ -185,24 +119,15 @@ class DockerfileBuild {
     return count;
   }
 
-  const StoredLayer& image_layer(const std::string& image, const Instruction& from) {
-    if (const auto known = images_.find(image); known != images_.end()) return known->second;
-    const std::string origin = (request_.directory / request_.file).native();
-    std::optional<LayerRef> ref;
-    try {
-      ref = layer_of_image(image);
-    } catch (const Error& error) {
-      throw dockerfile::error_at(origin, from, quote(image) + " names no layer: " + error.message());
-    }
-    std::optional<StoredLayer> layer = job_.layer(*ref);
-    if (!layer)
-      throw dockerfile::error_at(origin, from,
-                                 "there is no layer " + ref->str() + ", and images are not fetched from registries yet")
-          .hint("dsec import " + ref->str() + " oci-archive:FILE, or another source that dsec-sources(7) lists");
-    if (layer->manifest.provenance.built_on || !layer->manifest.lowers.empty())
-      throw dockerfile::error_at(origin, from, ref->str() + " stands on another layer, and is no whole tree")
-          .hint("name a base, or build this layer as steps of dsec.yaml");
-    return images_.emplace(image, *std::move(layer)).first->second;
+  /// What the layer is made from: the files, and the images of registries.
+  std::map<std::string, std::string> inputs() const {
+    std::map<std::string, std::string> all = job_.inputs;
+    all.insert(images_.inputs().begin(), images_.inputs().end());
+    return all;
+  }
+
+  const StoredLayer& layer_of(const std::string& image, const Operation& operation) {
+    return images_.get({image, "", operation.instruction});
   }
 
   // ---- keys: what would be made, before anything is ----
@@ -212,7 +137,7 @@ class DockerfileBuild {
     if (stage.on_stage) {
       work.key = work_[*stage.on_stage].key;
     } else if (stage.image != "scratch") {
-      work.base.push_back(image_layer(stage.image, stage.from));
+      work.base.push_back(images_.get({stage.image, stage.platform, stage.from}));
       work.key = work.base.back().digest;
     }
     for (const Operation& operation : stage.operations) {
@@ -231,8 +156,10 @@ class DockerfileBuild {
       if (run->host_network && options_.offline)
         throw usage_error("the command has the host's network").hint("dsec build without --offline");
       json["run"] = {{"argv", run->argv}, {"args", run->args}, {"host", run->host_network}};
+      if (!run->script.empty()) json["script"] = Digest::of(run->script).str();
       json["settings"] = to_json(operation.config);
       json["scrub"] = scrub().text();
+      for (const RunMount& mount : run->mounts) json["mounts"].push_back(key_of(mount, operation, work));
     } else if (const auto* copy = std::get_if<CopyFiles>(&operation.work)) {
       json["copy"] = {{"to", copy->to},
                       {"into", copy->into},
@@ -242,6 +169,8 @@ class DockerfileBuild {
                       {"sources", copy->sources},
                       {"mode", copy->mode ? Json(*copy->mode) : Json()}};
       json["from"] = copied_from(*copy, operation, work);
+      for (const std::string& url : copy->urls)
+        json["urls"].push_back({url, copy->checksum.empty() ? downloads_.look_up(url).str() : copy->checksum});
     } else {
       json["directory"] = std::get<MakeDirectory>(operation.work).path;
       json["owner"] = operation.config.user;
@@ -249,11 +178,37 @@ class DockerfileBuild {
     return json;
   }
 
+  /// Neither the value of a secret nor what lies in a cache decides what a command makes.
+  Json key_of(const RunMount& mount, const Operation& operation, StageWork& work) {
+    Json json = {{"kind", mount.kind},           {"target", mount.target},
+                 {"writable", mount.writable},   {"id", mount.id},
+                 {"source", mount.source},       {"sharing", mount.sharing},
+                 {"size", mount.size},           {"variable", mount.variable},
+                 {"uid", mount.uid.value_or(0)}, {"gid", mount.gid.value_or(0)}};
+    if (mount.mode) json["mode"] = *mount.mode;
+    if (mount.required) json["required"] = true;
+    if (mount.kind == RunMount::Kind::Bind) json["from"] = copied_from(bind_as_copy(mount), operation, work);
+    return json;
+  }
+
   std::string copied_from(const CopyFiles& copy, const Operation& operation, StageWork& work) {
     if (copy.from_stage) return "stage " + work_[*copy.from_stage].key.str();
-    if (!copy.from_image.empty()) return "layer " + image_layer(copy.from_image, operation.instruction).digest.str();
-    work.selections.back() = std::make_unique<Selection>(Selection::make(context_, copy, ports_.cache));
-    return work.selections.back()->digest().str();
+    if (!copy.from_image.empty()) return "layer " + layer_of(copy.from_image, operation).digest.str();
+    auto selection = std::make_unique<Selection>(Selection::make(context_, copy, ports_.cache));
+    add_commits(copy, *selection);
+    const Digest digest = selection->digest();
+    work.selections.back().push_back(std::move(selection));
+    return digest.str();
+  }
+
+  void add_commits(const CopyFiles& copy, Selection& selection) const {
+    for (const std::string& repository : copy.repositories) {
+      if (options_.offline)
+        throw usage_error(quote(repository) + " needs a network").hint("dsec build without --offline");
+      GitRequest request = GitRequest::parse(repository + "?history=none");
+      request.scratch = ports_.cache;
+      selection.add_commit(open_git_source(std::move(request)), ports_.progress);
+    }
   }
 
   std::vector<std::vector<std::size_t>> dependencies() const {
@@ -261,9 +216,13 @@ class DockerfileBuild {
     for (std::size_t i = 0; i < plan_.stages.size(); ++i) {
       const Stage& stage = plan_.stages[i];
       if (stage.on_stage) after[i].push_back(*stage.on_stage);
-      for (const Operation& operation : stage.operations)
+      for (const Operation& operation : stage.operations) {
         if (const auto* copy = std::get_if<CopyFiles>(&operation.work); copy && copy->from_stage)
           after[i].push_back(*copy->from_stage);
+        if (const auto* run = std::get_if<RunCommand>(&operation.work))
+          for (const RunMount& mount : run->mounts)
+            if (mount.from_stage) after[i].push_back(*mount.from_stage);
+      }
     }
     return after;
   }
@@ -300,22 +259,50 @@ class DockerfileBuild {
   // Empty when there is nothing to make: a directory that exists, an empty one that is copied.
   std::optional<StoredLayer> make(const Operation& operation, StageWork& work, std::size_t i) {
     const std::vector<StoredLayer> stack = work.stack();
-    if (const auto* run = std::get_if<RunCommand>(&operation.work))
-      return run_command(operation, *run, stack, work.keys[i]);
+    if (const auto* run = std::get_if<RunCommand>(&operation.work)) return run_command(operation, *run, work, i);
     StackOrigin into(ports_.store, stack);
     if (const auto* directory = std::get_if<MakeDirectory>(&operation.work))
       return make_step(dockerfile::make_directory_source(into, directory->path, operation.config.user));
     const CopyFiles& copy = std::get<CopyFiles>(operation.work);
-    if (work.selections[i]) {
+    std::optional<StoredLayer> layer;
+    selected(copy, work.selections[i], 0, [&](Selection& selection) {
+      for (const std::string& url : copy.urls) selection.add_fetched(name_of(url, copy), fetched(url, copy));
+      layer = make_step(selection.place(into, copy));
+    });
+    return layer;
+  }
+
+  /// What a COPY, or a bind that stands as one, takes: number `index` of what was found in the context before, or from
+  /// a stage or image.
+  void selected(const CopyFiles& copy, const std::vector<std::unique_ptr<Selection>>& found, std::size_t index,
+                const std::function<void(Selection&)>& use) {
+    if (!copy.from_stage && copy.from_image.empty()) {
       // Stages are built at the same time, and the context is read by one at a time.
       const std::lock_guard guard(context_mutex_);
-      return make_step(work.selections[i]->place(into, copy));
+      return use(*found.at(index));
     }
-    const std::vector<StoredLayer> from =
-        copy.from_stage ? work_[*copy.from_stage].stack() : std::vector{images_.at(copy.from_image)};
+    std::vector<StoredLayer> from;
+    if (copy.from_stage)
+      from = work_[*copy.from_stage].stack();
+    else
+      from.push_back(known_image(copy.from_image));
     StackOrigin origin(ports_.store, from);
     Selection selection = Selection::make(origin, copy, ports_.cache);
-    return make_step(selection.place(into, copy));
+    use(selection);
+  }
+
+  // All were asked for when the keys were made.
+  const StoredLayer& known_image(const std::string& image) {
+    const std::lock_guard guard(images_mutex_);
+    return images_.get({image, "", plan_.stages.back().from});
+  }
+
+  static std::string name_of(const std::string& url, const CopyFiles& copy) {
+    return copy.into || copy.urls.size() > 1 ? file_name_of(url) : dockerfile::base_of(copy.to);
+  }
+
+  UniqueFd fetched(const std::string& url, const CopyFiles& copy) {
+    return downloads_.open(url, copy.checksum.empty() ? downloads_.look_up(url) : Digest::parse(copy.checksum));
   }
 
   std::optional<StoredLayer> make_step(const std::unique_ptr<Source>& source) const {
@@ -325,19 +312,43 @@ class DockerfileBuild {
     return job_.make_step(*source, std::move(facts));
   }
 
-  StoredLayer run_command(const Operation& operation, const RunCommand& run, const std::vector<StoredLayer>& stack,
-                          const Digest& key) {
+  void add_mounts(const RunCommand& run, const std::vector<std::unique_ptr<Selection>>& found, RunMounts& mounts) {
+    mounts.add_caches(run.mounts);
+    std::size_t of_context = 0;
+    for (const RunMount& mount : run.mounts) {
+      if (mount.kind == RunMount::Kind::Tmpfs) mounts.add_tmpfs(mount);
+      if (mount.kind == RunMount::Kind::Secret) mounts.add_secret(mount);
+      if (mount.kind != RunMount::Kind::Bind) continue;
+      const bool context = !mount.from_stage && mount.from_image.empty();
+      selected(bind_as_copy(mount), found, of_context,
+               [&](Selection& selection) { mounts.add_bind(mount, selection); });
+      if (context) ++of_context;
+    }
+  }
+
+  StoredLayer run_command(const Operation& operation, const RunCommand& run, const StageWork& work, std::size_t index) {
+    const std::vector<StoredLayer> stack = work.stack();
     if (stack.empty()) throw usage_error("there is nothing to run in: the stage is FROM scratch, and empty");
     RunStep step{.argv = run.argv, .workdir = {}, .user = {}, .env = run.args, .network = {}};
     if (run.host_network) step.network.mode = NetworkMode::Host;
     StackLookup below(stack, ports_.store);
+    std::optional<StackOrigin> root;
+    std::optional<RunMounts> mounts;
+    if (!run.mounts.empty() || !run.script.empty()) {
+      root.emplace(ports_.store, stack);
+      mounts.emplace(
+          RunMounts::Setting{.cache = ports_.cache.parent_path(), .secrets = options_.secrets, .root = *root});
+      add_mounts(run, work.selections[index], *mounts);
+      if (!run.script.empty()) step.argv = {mounts->add_script(run.script)};
+    }
     return run_step({.recipe = job_.recipe,
                      .name = "line " + std::to_string(operation.instruction.line),
                      .step = step,
                      .stack = stack,
                      .settings = operation.config,
                      .scrub = scrub(),
-                     .key = key},
+                     .key = work.keys[index],
+                     .mounts = mounts ? &mounts->mounts() : nullptr},
                     below, options_, ports_, job_.make_step);
   }
 
@@ -355,7 +366,7 @@ class DockerfileBuild {
                            .implicit_parents = {},
                            .lowers = {}};
     manifest.provenance.source = "dockerfile";
-    manifest.provenance.inputs = job_.inputs;
+    manifest.provenance.inputs = inputs();
     manifest.provenance.mkfs = Mkfs::find().version;
     for (const Digest& key : work.keys) manifest.provenance.steps.push_back(key);
     if (!request_.target.empty()) manifest.provenance.options["target"] = request_.target;
@@ -399,10 +410,12 @@ class DockerfileBuild {
   const BuildPorts& ports_;
   StepCache cache_;
   Request request_;
-  dockerfile::ContextOrigin context_;
+  dockerfile::ContextOrigin& context_;
   std::mutex context_mutex_;
+  Downloads downloads_;
   dockerfile::Plan plan_;
-  std::map<std::string, StoredLayer> images_;  // by the name that the Dockerfile gives
+  BaseImages images_;
+  std::mutex images_mutex_;
   std::vector<StageWork> work_;
   std::atomic<std::size_t> cached_ = 0;
 };
@@ -413,20 +426,29 @@ DockerfileOutcome build_dockerfile(const DockerfileJob& job, const BuildOptions&
   return DockerfileBuild(job, options, ports).run();
 }
 
-std::map<std::string, std::string> dockerfile_inputs(const LayerRecipe& recipe, const fs::path& directory) {
+std::map<std::string, std::string> dockerfile_inputs(const LayerRecipe& recipe, const fs::path& directory,
+                                                     dockerfile::ContextOrigin& context) {
   const Request request = Request::parse(recipe.from, directory);
-  (void)request.read();  // a file that is none is told before the context is read
   const fs::path file = request.directory / request.file;
-  return {{"dockerfile", digest_of_file(file.native()).str()},
-          {"context", dockerfile::ContextOrigin(request.directory, request.read_ignore_list()).digest().str()}};
+  return {{"dockerfile", digest_of_file(file.native()).str()}, {"context", context.digest().str()}};
+}
+
+std::shared_ptr<dockerfile::ContextOrigin> dockerfile_context(const LayerRecipe& recipe, const fs::path& directory,
+                                                              const fs::path& cache) {
+  const Request request = Request::parse(recipe.from, directory);
+  (void)request.read();  // a file that is none is told before the context is looked at
+  const std::string name = fs::absolute(request.directory / request.file).native();
+  const fs::path digests = cache.empty() ? fs::path() : cache / ("context-" + Digest::of(name).hex());
+  return std::make_shared<dockerfile::ContextOrigin>(request.directory, request.read_ignore_list(), digests);
 }
 
 std::vector<LayerRef> dockerfile_layers(const LayerRecipe& recipe, const fs::path& directory) {
   const Request request = Request::parse(recipe.from, directory);
   std::vector<LayerRef> layers;
-  for (const auto& [image, instruction] : dockerfile::images_of(request.read(), request, host_platform())) {
+  for (const NamedImage& image : dockerfile::images_of(request.read(), request, host_platform())) {
     try {
-      layers.push_back(layer_of_image(image));
+      const std::optional<LayerRef> named = named_layer_ref(image.name);
+      layers.push_back(named ? *named : ImageName::parse(image.name).layer());
     } catch (const Error&) {
       // The build tells it with its line.
     }

@@ -261,7 +261,7 @@ std::string changed_inputs(const Project& project, const LayerRecipe& recipe, co
   try {
     Progress silent;
     const auto inputs = open_inputs(project, recipe, {.offline = false, .spool = fs::temp_directory_path()}, silent);
-    return input_digests(recipe, inputs) == locked.inputs ? "" : "its files are not those that were locked";
+    return input_digests(recipe, inputs) == own_inputs(locked.inputs) ? "" : "its files are not those that were locked";
   } catch (const Error& error) {
     return "its files cannot be read: " + error.message();
   }

@@ -1,6 +1,7 @@
 #include "layers/build/recipe_inputs.h"
 
 #include "core/base/error.h"
+#include "layers/build/base_images.h"
 #include "layers/build/copy_source.h"
 #include "layers/build/dockerfile_build.h"
 #include "layers/dockerfile/request.h"
@@ -34,18 +35,19 @@ class Opening {
   RecipeInput from() const {
     if (!dockerfile::Request::is_one(recipe_.from)) return from_source();
     RecipeInput input;
-    input.facts.provenance.inputs = dockerfile_inputs(recipe_, project_.directory);
+    input.context = dockerfile_context(recipe_, project_.directory, options_.cache);
+    input.facts.provenance.inputs = dockerfile_inputs(recipe_, project_.directory, *input.context);
     return input;
   }
 
-  RecipeInput from_source() const { return examined({open(source_of(recipe_)), place_of(recipe_), {}}); }
+  RecipeInput from_source() const { return examined({open(source_of(recipe_)), place_of(recipe_), {}, {}}); }
 
   std::optional<RecipeInput> of(const Step& step) const {
     if (const auto* copy = std::get_if<CopyStep>(&step)) {
       CopyPlan plan = plan_copy(project_.directory, *copy);
-      return examined({std::move(plan.source), std::move(plan.to), {}});
+      return examined({std::move(plan.source), std::move(plan.to), {}, {}});
     }
-    if (const auto* git = std::get_if<GitStep>(&step)) return examined({open(git_source(*git)), git->to, {}});
+    if (const auto* git = std::get_if<GitStep>(&step)) return examined({open(git_source(*git)), git->to, {}, {}});
     if (const auto* run = std::get_if<RunStep>(&step))
       refuse_network(run->network.mode != NetworkMode::None, "the step");
     return std::nullopt;
@@ -98,6 +100,11 @@ std::map<std::string, std::string> input_digests(const LayerRecipe& recipe,
       for (const auto& [name, value] : inputs[i]->facts.provenance.inputs)
         digests["step" + std::to_string(i + 1) + "." + name] = value;
   return digests;
+}
+
+std::map<std::string, std::string> own_inputs(std::map<std::string, std::string> inputs) {
+  std::erase_if(inputs, [](const auto& input) { return BaseImages::is_image_input(input.first); });
+  return inputs;
 }
 
 bool has_remote_input(const LayerRecipe& recipe) {

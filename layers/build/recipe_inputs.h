@@ -10,6 +10,7 @@
 #include "core/base/progress.h"
 #include "core/engine/remote_image.h"
 #include "layers/build/project.h"
+#include "layers/dockerfile/copy_origin.h"
 #include "layers/source.h"
 
 namespace dsec::layers {
@@ -19,12 +20,14 @@ struct RecipeInput {
   std::unique_ptr<Source> source;  ///< null: a Dockerfile, of which `facts` has the inputs alone
   std::string to;                  ///< where it goes in the layer
   SourceFacts facts;
+  std::shared_ptr<dockerfile::ContextOrigin> context = {};  ///< of a Dockerfile
 };
 
 struct InputOptions {
   bool offline = false;         ///< refuse what needs a network
   std::filesystem::path spool;  ///< see OpenSourceOptions
   engine::OpenRemoteImage images = {};
+  std::filesystem::path cache = {};  ///< where digests of files are kept between builds; empty: nowhere
 };
 
 /// One for `from`, else one for each step, empty for steps that take nothing in. Throws Error naming the step whose
@@ -35,6 +38,9 @@ std::vector<std::optional<RecipeInput>> open_inputs(const Project& project, cons
 /// What identifies the inputs, as the layer's provenance and dsec.lock record it: {"tree": …}, {"step2.commit": …}.
 std::map<std::string, std::string> input_digests(const LayerRecipe& recipe,
                                                  const std::vector<std::optional<RecipeInput>>& inputs);
+
+/// Without the images that a Dockerfile was FROM: those are what the lock pins, and nothing here has them.
+std::map<std::string, std::string> own_inputs(std::map<std::string, std::string> inputs);
 
 /// Whether looking at the inputs takes a network.
 bool has_remote_input(const LayerRecipe& recipe);

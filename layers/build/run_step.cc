@@ -3,6 +3,8 @@
 #include <fcntl.h>
 
 #include <deque>
+#include <optional>
+#include <set>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
@@ -16,21 +18,27 @@ namespace {
 using engine::ExecEvent;
 
 constexpr std::size_t kShownLines = 20;
+constexpr std::size_t kLongestLine = 64 << 10;
+// Shorter ones would blank out what has nothing to do with them.
+constexpr std::size_t kShortestSecret = 6;
 
 /// Where the output of a step goes: to the log, line by line to whoever watches, and its end into the error.
 class StepOutput {
  public:
-  StepOutput(fs::path log, std::string step, Progress& progress)
+  StepOutput(fs::path log, std::string step, const std::vector<std::string>& secrets, Progress& progress)
       : path_(std::move(log)), step_(std::move(step)), progress_(progress) {
+    for (const std::string& secret : secrets) hide(secret);
     make_directories(path_.parent_path(), 0700);
     log_ = open_file(path_, O_WRONLY | O_CREAT | O_TRUNC, 0600);
   }
 
   void take(std::string_view bytes) {
-    write_all(log_.get(), bytes);
     line_ += bytes;
-    for (std::size_t end; (end = line_.find('\n')) != std::string::npos; line_.erase(0, end + 1))
+    for (std::size_t end; (end = line_.find('\n')) != std::string::npos || line_.size() > kLongestLine;
+         line_.erase(0, end)) {
+      end = end == std::string::npos ? line_.size() : end + 1;
       show(line_.substr(0, end));
+    }
   }
   void finish() {
     if (!line_.empty()) show(std::exchange(line_, {}));
@@ -39,7 +47,20 @@ class StepOutput {
   const fs::path& path() const noexcept { return path_; }
 
  private:
+  // A secret of several lines is looked for line by line, as the output comes.
+  void hide(std::string_view secret) {
+    while (!secret.empty()) {
+      const std::string_view line = secret.substr(0, secret.find('\n'));
+      if (line.size() >= kShortestSecret) hidden_.emplace_back(line);
+      secret.remove_prefix(std::min(line.size() + 1, secret.size()));
+    }
+  }
+
   void show(std::string line) {
+    for (const std::string& secret : hidden_)
+      for (std::size_t at; (at = line.find(secret)) != std::string::npos;) line.replace(at, secret.size(), "********");
+    write_all(log_.get(), line);
+    if (line.ends_with('\n')) line.pop_back();
     if (!line.empty() && line.back() == '\r') line.pop_back();
     progress_.output(step_, line);
     last_.push_back(std::move(line));
@@ -51,6 +72,7 @@ class StepOutput {
   Progress& progress_;
   UniqueFd log_;
   std::string line_;
+  std::vector<std::string> hidden_;
   std::deque<std::string> last_;
 };
 
@@ -85,18 +107,27 @@ SandboxSpec sandbox_of(const RunRequest& request) {
   spec.network = request.step.network.mode;
   spec.network_plan = request.step.network.plan;
   spec.labels = {{"dsec.build", request.recipe.ref()}};
+  // Each layer was made on those below it, and may well have put a file in the place of a folder.
+  spec.accept_conflicts = true;
   spec.made_for_command = true;
   spec.remove_at_end = true;
   // The recipe tells what it did.
   spec.record = false;
+  if (request.mounts) {
+    spec.binds = request.mounts->binds;
+    spec.tmpfs = request.mounts->tmpfs;
+  }
   // A fixed name: what a step records of its host must not differ from build to build.
   spec.hostname = "build";
   return spec;
 }
 
-ExecSpec command_of(const RunStep& step) {
+ExecSpec command_of(const RunRequest& request) {
+  const RunStep& step = request.step;
   ExecSpec command{.argv = step.argv, .workdir = step.workdir, .user = step.user};
   for (const auto& [name, value] : step.env) command.env.push_back(name + "=" + value);
+  if (request.mounts)
+    for (const auto& [name, value] : request.mounts->secret_env) command.env.push_back(name + "=" + value);
   return command;
 }
 
@@ -125,21 +156,30 @@ std::string how_it_ended(const ExecResult& result) {
   }
 }
 
-/// The tree of a writable layer without the deletions that delete nothing.
+/// The tree of a writable layer without the deletions that delete nothing, and without what mounts left.
 class StepTree final : public Source {
  public:
-  StepTree(std::unique_ptr<Source> upper, StackLookup& below) : upper_(std::move(upper)), below_(below) {}
+  StepTree(std::unique_ptr<Source> upper, StackLookup& below, const RunRequest& request, engine::LayerStore& store)
+      : upper_(std::move(upper)), below_(below) {
+    if (!request.mounts || request.mounts->points.empty()) return;
+    points_ = request.mounts->points;
+    files_below_.emplace(store, request.stack);
+  }
   SourceFacts examine(const SourceOptions& options, Progress& progress) override {
     return upper_->examine(options, progress);
   }
   void emit(std::size_t image, TreeSink& sink) override {
     NeededDeletions needed(sink, below_);
-    upper_->emit(image, needed);
+    if (!files_below_) return upper_->emit(image, needed);
+    WithoutMountPoints without(needed, points_, *files_below_);
+    upper_->emit(image, without);
   }
 
  private:
   std::unique_ptr<Source> upper_;
   StackLookup& below_;
+  std::set<std::string> points_;
+  std::optional<dockerfile::StackOrigin> files_below_;
 };
 
 }  // namespace
@@ -150,9 +190,10 @@ engine::StoredLayer run_step(const RunRequest& request, StackLookup& below, cons
   engine::LocalEngine& engine = ports.engine();
   const std::string step = request.recipe.ref() + " " + request.name;
   StepOutput output(ports.cache.parent_path() / "build-logs" / (request.key.hex().substr(0, 16) + ".log"), step,
-                    ports.progress);
+                    request.mounts ? request.mounts->secrets : std::vector<std::string>(), ports.progress);
   const StepSandbox sandbox(engine, sandbox_of(request));
-  const ExecSpec command = command_of(request.step);
+  if (request.mounts) request.mounts->begun();
+  const ExecSpec command = command_of(request);
   const ExecResult result = run(engine, sandbox.id(), command, output);
   if (result.shell_code() != 0) {
     if (options.on_failure) options.on_failure(engine, sandbox.id(), command);
@@ -165,7 +206,7 @@ engine::StoredLayer run_step(const RunRequest& request, StackLookup& below, cons
   StepTree tree(
       open_upper_source(
           {.upper = "/proc/self/fd/" + std::to_string(upper.get()), .lower = {}, .scrub = request.scrub, .ids = {}}),
-      below);
+      below, request, ports.store);
   SourceFacts facts = tree.examine({}, ports.progress);
   facts.provenance.source = "build";
   return make_layer(tree, std::move(facts));

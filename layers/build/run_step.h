@@ -6,6 +6,7 @@
 
 #include "layers/build/builder.h"
 #include "layers/build/stack_lookup.h"
+#include "layers/build/step_mounts.h"
 #include "layers/dir/scrub.h"
 #include "layers/source.h"
 
@@ -20,6 +21,7 @@ struct RunRequest {
   const ImageConfig& settings;                    ///< of the steps before
   const Scrub& scrub;                             ///< what is taken away from what it wrote
   Digest key;
+  const StepMounts* mounts = nullptr;  ///< null: none
 };
 
 /// Runs the command in a sandbox on the stack and hands what it wrote, scrubbed, to `make_layer`. Throws Error with the

@@ -43,6 +43,14 @@ void StepCache::put(const Digest& key, const engine::StoredLayer& layer) {
   forget_old_entries();
 }
 
+void StepCache::forget_all(const fs::path& directory) {
+  std::error_code error;
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error))
+    if (const std::string name = at->path().filename().native();
+        Digest::valid_hex(name) || name.starts_with("context-"))
+      ::unlink(at->path().c_str());
+}
+
 void StepCache::forget_old_entries() const {
   std::error_code error;
   for (fs::directory_iterator at(directory_, error), end; !error && at != end; at.increment(error)) {

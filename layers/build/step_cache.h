@@ -16,6 +16,8 @@ class StepCache {
   /// Empty when there is no such entry or its layer is gone.
   std::optional<engine::StoredLayer> find(const Digest& key);
   void put(const Digest& key, const engine::StoredLayer& layer);
+  /// Of a directory whose entries nobody is to use again.
+  static void forget_all(const std::filesystem::path& directory);
 
  private:
   std::filesystem::path file(const Digest& key) const;

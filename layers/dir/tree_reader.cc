@@ -103,13 +103,18 @@ void TreeReader::walk_folder(const UniqueFd& folder, const std::string& prefix,
 std::map<std::string, std::string> TreeReader::xattrs(const FoundEntry& found) const {
   const std::string place = proc_path(found);
   std::map<std::string, std::string> values;
-  std::string names(64 << 10, '\0');  // XATTR_LIST_MAX
-  const ssize_t length = ::llistxattr(place.c_str(), names.data(), names.size());
+  // Most files have none, and of those that have some few have many.
+  std::string names(1 << 10, '\0');
+  ssize_t length = ::llistxattr(place.c_str(), names.data(), names.size());
+  if (length < 0 && errno == ERANGE) {
+    names.resize(64 << 10);  // XATTR_LIST_MAX
+    length = ::llistxattr(place.c_str(), names.data(), names.size());
+  }
   if (length < 0) {
     if (errno == ENOTSUP || errno == EOPNOTSUPP) return values;
     throw unreadable("list the extended attributes of", found.path);
   }
-  std::string value(64 << 10, '\0');  // XATTR_SIZE_MAX
+  std::string value(length > 0 ? 64 << 10 : 0, '\0');  // XATTR_SIZE_MAX
   for (std::size_t at = 0; at < static_cast<std::size_t>(length);) {
     const std::string name = names.c_str() + at;
     at += name.size() + 1;

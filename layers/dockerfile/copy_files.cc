@@ -1,5 +1,7 @@
 #include "layers/dockerfile/copy_files.h"
 
+#include <unistd.h>
+
 #include <charconv>
 #include <set>
 
@@ -166,6 +168,8 @@ class Placement final : public Source {
       sink.entry(slot.entry);
       if (slot.source >= selection_.sources_.size())
         sink.data(selection_.inlines_[inline_file].content);
+      else if (const auto& kept = selection_.sources_[slot.source].kept)
+        send_file(kept->get(), slot.entry, sink);
       else
         selection_.origin_->content(slot.from, [&](std::string_view bytes) { sink.data(bytes); });
     }
@@ -206,6 +210,7 @@ class Placement final : public Source {
   }
 
   Entry finished(Entry entry, bool from_archive) const {
+    if (copy_.keep_owners && keep_times_) return entry;
     if (!from_archive || !copy_.owner.empty()) {
       entry.uid = owner_.first;
       entry.gid = owner_.second;
@@ -228,6 +233,18 @@ class Placement final : public Source {
       throw usage_error(folder ? "a directory cannot replace " + quote("/" + path) + ", which is none"
                                : "a file cannot replace the directory " + quote("/" + path));
     slots_[path] = {std::move(entry), source, from};
+  }
+
+  static void send_file(int fd, const Entry& entry, TreeSink& sink) {
+    std::string piece(1 << 20, '\0');
+    for (std::uint64_t at = 0; at < entry.size;) {
+      const std::size_t most = std::min<std::uint64_t>(piece.size(), entry.size - at);
+      const ssize_t got = ::pread(fd, piece.data(), most, static_cast<off_t>(at));
+      if (got < 0) throw system_error("read " + quote(entry.path));
+      if (got == 0) throw failure(quote(entry.path) + " ends early");
+      sink.data(std::string_view(piece.data(), static_cast<std::size_t>(got)));
+      at += static_cast<std::uint64_t>(got);
+    }
   }
 
   // Made by this instruction where nothing was, so that nothing can be in it either.
@@ -272,6 +289,7 @@ class Placement final : public Source {
 };
 
 std::unique_ptr<Source> Selection::place(CopyOrigin& into, const CopyFiles& copy) {
+  open_archives();
   auto placement = std::make_unique<Placement>(*this, into, copy);
   if (placement->nothing()) return nullptr;
   return placement;

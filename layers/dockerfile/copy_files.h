@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "layers/archive/tar_source.h"
 #include "layers/dockerfile/copy_origin.h"
 #include "layers/dockerfile/plan.h"
 #include "layers/source.h"
@@ -23,8 +22,9 @@ struct PickedSource {
   std::string name;        ///< that a file keeps when it goes into a directory
   bool directory = false;  ///< what lies in it is copied, not the directory itself
   std::vector<Item> items;
-  std::unique_ptr<TarSource> archive;    ///< of an ADD, to be unpacked
-  std::shared_ptr<const UniqueFd> kept;  ///< the archive's file
+  std::string packed;                    ///< path of an archive of an ADD, which is looked into when it is placed
+  std::unique_ptr<Source> archive;       ///< of an ADD, to be unpacked: a tar archive, or the files of a commit
+  std::shared_ptr<const UniqueFd> kept;  ///< the archive's file, or that of a file that was fetched
 };
 
 /// The files of a COPY or ADD, found and read once, not yet placed.
@@ -33,6 +33,11 @@ class Selection {
   /// Throws Error (Usage) for a source that is not there or is ignored, naming it. `origin` must outlive the selection;
   /// an archive of ADD is looked for only in a build context.
   static Selection make(CopyOrigin& origin, const CopyFiles& copy, const std::filesystem::path& spool);
+
+  /// Adds a file of an ADD that was fetched.
+  void add_fetched(std::string name, UniqueFd file);
+  /// Adds the files of a commit, which `source` was not examined for yet.
+  void add_commit(std::unique_ptr<Source> source, Progress& progress);
 
   /// Of all that is copied: names, modes and contents.
   Digest digest();
@@ -43,7 +48,9 @@ class Selection {
 
  private:
   friend class Placement;
+  void open_archives();
   CopyOrigin* origin_ = nullptr;
+  std::filesystem::path spool_;
   std::vector<PickedSource> sources_;
   std::vector<CopyFiles::Inline> inlines_;
 };

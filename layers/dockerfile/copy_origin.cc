@@ -13,7 +13,6 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "layers/dir/tree_digest.h"
-#include "layers/dir/tree_reader.h"
 
 namespace dsec::layers::dockerfile {
 namespace fs = std::filesystem;
@@ -85,10 +84,20 @@ std::string CopyOrigin::text(const std::string& file, std::size_t limit) {
   return text;
 }
 
+Digest CopyOrigin::content_digest(const std::string& file) {
+  Sha256 sum;
+  content(file, [&](std::string_view bytes) { sum.update(bytes); });
+  return sum.finish();
+}
+
 // ---- a folder ----
 
-ContextOrigin::ContextOrigin(const fs::path& folder, IgnoreList ignore)
-    : folder_(folder), root_(open_file(folder, O_RDONLY | O_DIRECTORY)), ignore_(std::move(ignore)) {
+ContextOrigin::ContextOrigin(const fs::path& folder, IgnoreList ignore, fs::path digests)
+    : folder_(folder),
+      root_(open_file(folder, O_RDONLY | O_DIRECTORY)),
+      reader_(folder),
+      ignore_(std::move(ignore)),
+      digests_(std::move(digests)) {
   struct stat info {};
   if (::fstat(root_.get(), &info) != 0) throw system_error("stat " + quote(folder.native()));
   device_ = info.st_dev;
@@ -106,24 +115,33 @@ UniqueFd ContextOrigin::folder_of(const std::string& path) const {
 }
 
 std::optional<Entry> ContextOrigin::find(const std::string& path) {
-  const UniqueFd parent = folder_of(parent_of(path));
-  if (!parent) return std::nullopt;
+  const auto known = entries_.find(path);
+  return known != entries_.end() ? known->second : entries_.emplace(path, look(path)).first->second;
+}
+
+std::optional<Entry> ContextOrigin::look(const std::string& path) {
+  // A whole folder is asked for one after the other.
+  if (const std::string folder = parent_of(path); !last_ || folder != last_folder_) {
+    last_ = folder_of(folder);
+    last_folder_ = folder;
+  }
+  if (!last_) return std::nullopt;
   struct stat info {};
-  if (::fstatat(parent.get(), path.empty() ? "." : base_of(path).c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+  if (::fstatat(last_.get(), path.empty() ? "." : base_of(path).c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
     if (errno == ENOENT) return std::nullopt;
     throw system_error("stat " + quote((folder_ / path).native()));
   }
   if (info.st_dev != device_ || S_ISSOCK(info.st_mode)) return std::nullopt;
-  const FoundEntry found = found_entry(parent.get(), path, info);
-  const TreeReader reader("/proc/self/fd/" + std::to_string(parent.get()));
+  const FoundEntry found = found_entry(last_.get(), path, info);
   Entry entry = entry_of(found);
-  if (entry.type == EntryType::Symlink) entry.target = reader.link_target(found);
-  entry.xattrs = portable_xattrs(reader.xattrs(found));
+  if (entry.type == EntryType::Symlink) entry.target = reader_.link_target(found);
+  entry.xattrs = portable_xattrs(reader_.xattrs(found));
   if (entry.type == EntryType::File) found_.emplace(path, info);
   return entry;
 }
 
 std::vector<std::string> ContextOrigin::names(const std::string& directory) {
+  if (const auto known = names_.find(directory); known != names_.end()) return known->second;
   const UniqueFd folder = folder_of(directory);
   if (!folder) throw failure(quote(directory) + " changed while it was read");
   std::vector<std::string> names;
@@ -133,14 +151,24 @@ std::vector<std::string> ContextOrigin::names(const std::string& directory) {
     names.push_back(at->path().filename().native());
   if (error) throw system_error("read " + quote((folder_ / directory).native()), error.value());
   std::sort(names.begin(), names.end());
-  return names;
+  return names_.emplace(directory, std::move(names)).first->second;
+}
+
+Digest ContextOrigin::content_digest(const std::string& file) {
+  if (const auto known = contents_.find(file); known != contents_.end()) return known->second;
+  const struct stat& info = found_.at(file);
+  std::optional<Digest> digest = digests_.find(file, info);
+  if (!digest) {
+    digest = CopyOrigin::content_digest(file);
+    digests_.put(file, info, *digest);
+  }
+  return contents_.emplace(file, *std::move(digest)).first->second;
 }
 
 void ContextOrigin::content(const std::string& file, const std::function<void(std::string_view)>& take) {
   const UniqueFd parent = folder_of(parent_of(file));
   if (!parent) throw failure(quote(file) + " changed while it was read");
-  TreeReader("/proc/self/fd/" + std::to_string(parent.get()))
-      .content(found_entry(parent.get(), file, found_.at(file)), take);
+  reader_.content(found_entry(parent.get(), file, found_.at(file)), take);
 }
 
 FileSpan ContextOrigin::open(const std::string& file) const {
@@ -164,12 +192,13 @@ Digest ContextOrigin::digest() {
       entry->uid = entry->gid = 0;
       entry->mtime = {};
       digest.entry(*entry);
-      if (entry->type == EntryType::File) content(path, [&](std::string_view bytes) { digest.data(bytes); });
+      if (entry->type == EntryType::File) digest.data(content_digest(path).hex());
     }
     if (entry->type != EntryType::Directory || (left_out && !ignore_.has_exceptions())) continue;
     std::vector<std::string> inside = names(path);
     for (auto name = inside.rbegin(); name != inside.rend(); ++name) waiting.push_back(joined(path, *name));
   }
+  digests_.save();
   return digest.finish();
 }
 

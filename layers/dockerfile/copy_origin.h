@@ -15,6 +15,8 @@
 #include "core/engine/layer_store.h"
 #include "layers/archive/byte_stream.h"
 #include "layers/compose/merged_tree.h"
+#include "layers/dir/tree_reader.h"
+#include "layers/dockerfile/file_digests.h"
 #include "layers/dockerfile/ignore.h"
 #include "layers/source.h"
 
@@ -31,6 +33,8 @@ class CopyOrigin {
   virtual std::vector<std::string> names(const std::string& directory) = 0;
   /// Content of a file that find() has found. Throws Error when it is no longer the one that was found.
   virtual void content(const std::string& file, const std::function<void(std::string_view)>& take) = 0;
+  /// Of a file's content.
+  virtual Digest content_digest(const std::string& file);
   /// The number of the line of an ignore file that leaves `path` out, or 0.
   virtual int ignored(const std::string& path) const = 0;
   virtual bool has_exceptions() const = 0;
@@ -42,15 +46,17 @@ class CopyOrigin {
   std::string text(const std::string& file, std::size_t limit);
 };
 
-/// A build context on disk. Never leaves its folder; names on other filesystems and sockets are not found.
+/// A build context on disk. Never leaves its folder; names on other filesystems and sockets are not found. What was
+/// found once stays as it was then.
 class ContextOrigin final : public CopyOrigin {
  public:
-  /// Throws Error when `folder` is none.
-  ContextOrigin(const std::filesystem::path& folder, IgnoreList ignore);
+  /// Throws Error when `folder` is none. `digests` is where those of its files are kept between builds; empty: nowhere.
+  ContextOrigin(const std::filesystem::path& folder, IgnoreList ignore, std::filesystem::path digests = {});
 
   std::optional<Entry> find(const std::string& path) override;
   std::vector<std::string> names(const std::string& directory) override;
   void content(const std::string& file, const std::function<void(std::string_view)>& take) override;
+  Digest content_digest(const std::string& file) override;
   int ignored(const std::string& path) const override { return ignore_.excluded_by(path); }
   bool has_exceptions() const override { return ignore_.has_exceptions(); }
 
@@ -61,17 +67,26 @@ class ContextOrigin final : public CopyOrigin {
 
  private:
   UniqueFd folder_of(const std::string& path) const;
+  std::optional<Entry> look(const std::string& path);
 
   std::filesystem::path folder_;
   UniqueFd root_;
+  TreeReader reader_;
   dev_t device_ = 0;
   IgnoreList ignore_;
+  FileDigests digests_;
   std::map<std::string, struct stat> found_;  // files as they were found first
+  std::map<std::string, std::optional<Entry>> entries_;
+  std::map<std::string, std::vector<std::string>> names_;
+  std::map<std::string, Digest> contents_;
+  std::string last_folder_;  // that entries were looked for in
+  UniqueFd last_;
 };
 
 /// The tree that a stack of layers shows; an empty one has nothing but its root.
 class StackOrigin final : public CopyOrigin {
  public:
+  StackOrigin() = default;
   StackOrigin(engine::LayerStore& store, std::span<const engine::StoredLayer> bottom_to_top);
 
   std::optional<Entry> find(const std::string& path) override;

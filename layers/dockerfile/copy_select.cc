@@ -1,13 +1,19 @@
+#include <sys/stat.h>
+
 #include <limits>
 
 #include "core/base/error.h"
 #include "layers/archive/decompress.h"
 #include "layers/archive/tar_header.h"
+#include "layers/archive/tar_source.h"
 #include "layers/dir/tree_digest.h"
 #include "layers/dockerfile/copy_files.h"
 
 namespace dsec::layers::dockerfile {
 namespace {
+
+// As others have it: nobody but its owner may read what came from a URL.
+constexpr std::uint32_t kFetchedMode = 0600;
 
 // Whether a file is a tar archive, whatever it is packed with: its first block is a header.
 bool is_archive(const FileSpan& file) {
@@ -43,7 +49,6 @@ class Selecting {
       if (left_out(path, base_of(path))) continue;
       out.push_back(pick(path, *origin_.find(origin_.resolve(path))));
     }
-    if (out.empty()) throw usage_error("there is nothing that fits " + quote(source));
     return out;
   }
 
@@ -147,46 +152,80 @@ struct Listing final : TreeSink {
   void data(std::string_view) override {}
 };
 
-void look_for_archive(PickedSource& picked, ContextOrigin& context, const std::filesystem::path& spool) {
-  const PickedSource::Item file = picked.items.front();
-  const FileSpan span = context.open(file.path);
-  if (!is_archive(span)) return;
-  attempt("unpack " + quote(file.path), [&] {
-    Progress silent;
-    picked.kept = span.file;
-    picked.archive = std::make_unique<TarSource>("/proc/self/fd/" + std::to_string(span.file->get()), spool);
-    SourceOptions options;
-    options.collapse_limit = std::numeric_limits<std::uint64_t>::max();
-    picked.archive->examine(options, silent);
-    Listing listing;
-    picked.archive->emit(0, listing);
-    picked.items = std::move(listing.items);
-    picked.directory = true;
-  });
-}
-
 }  // namespace
 
 Selection Selection::make(CopyOrigin& origin, const CopyFiles& copy, const std::filesystem::path& spool) {
   Selection selection;
   selection.origin_ = &origin;
+  selection.spool_ = spool;
   selection.inlines_ = copy.inlines;
   Selecting selecting(origin, copy);
   auto* context = dynamic_cast<ContextOrigin*>(&origin);
   for (const std::string& source : copy.sources)
     for (PickedSource& picked : selecting.run(source)) {
       const bool file = !picked.directory && !picked.items.empty() && picked.items[0].entry.type == EntryType::File;
-      if (copy.unpack && context && file) look_for_archive(picked, *context, spool);
-      if (picked.archive && copy.mode)
+      if (copy.unpack && context && file && is_archive(context->open(picked.items[0].path)))
+        picked.packed = picked.items[0].path;
+      if (!picked.packed.empty() && copy.mode)
         throw usage_error("--chmod for " + quote(source) + ", an archive that is unpacked, is not supported");
       selection.sources_.push_back(std::move(picked));
     }
+  // A pattern may well stand for a file that is not always there, beside others that are.
+  if (selection.sources_.empty() && selection.inlines_.empty() && !copy.sources.empty() && copy.urls.empty() &&
+      copy.repositories.empty())
+    throw usage_error("there is nothing that fits " + quote(copy.sources.front()));
   return selection;
+}
+
+void Selection::open_archives() {
+  for (PickedSource& picked : sources_) {
+    if (picked.packed.empty() || picked.archive) continue;
+    attempt("unpack " + quote(picked.packed), [&] {
+      const FileSpan span = dynamic_cast<ContextOrigin&>(*origin_).open(picked.packed);
+      Progress silent;
+      picked.kept = span.file;
+      picked.archive = std::make_unique<TarSource>("/proc/self/fd/" + std::to_string(span.file->get()), spool_);
+      SourceOptions options;
+      options.collapse_limit = std::numeric_limits<std::uint64_t>::max();
+      picked.archive->examine(options, silent);
+      Listing listing;
+      picked.archive->emit(0, listing);
+      picked.items = std::move(listing.items);
+      picked.directory = true;
+    });
+  }
+}
+
+void Selection::add_fetched(std::string name, UniqueFd file) {
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0) throw system_error("stat a file that was fetched");
+  PickedSource picked;
+  picked.name = std::move(name);
+  Entry entry{.mode = kFetchedMode, .size = static_cast<std::uint64_t>(info.st_size)};
+  picked.items.push_back({picked.name, "", std::move(entry)});
+  picked.kept = std::make_shared<const UniqueFd>(std::move(file));
+  sources_.push_back(std::move(picked));
+}
+
+void Selection::add_commit(std::unique_ptr<Source> source, Progress& progress) {
+  PickedSource picked;
+  picked.directory = true;
+  source->examine({}, progress);
+  Listing listing;
+  source->emit(0, listing);
+  picked.items = std::move(listing.items);
+  picked.archive = std::move(source);
+  sources_.push_back(std::move(picked));
 }
 
 Digest Selection::digest() {
   TreeDigest digest;
   for (const PickedSource& source : sources_) {
+    if (!source.packed.empty()) {
+      digest.entry({.path = "archive", .type = EntryType::Directory});
+      digest.data(origin_->content_digest(source.packed).hex());
+      continue;
+    }
     digest.entry({.path = source.name, .type = source.directory ? EntryType::Directory : EntryType::File});
     for (const PickedSource::Item& item : source.items) {
       Entry entry = item.entry;
@@ -196,8 +235,9 @@ Digest Selection::digest() {
         entry.mtime = {};
       }
       digest.entry(entry);
-      if (!source.archive && entry.type == EntryType::File)
-        origin_->content(item.path, [&](std::string_view bytes) { digest.data(bytes); });
+      // What was fetched is told apart by its own digest, in the key of the step.
+      if (!source.archive && !source.kept && entry.type == EntryType::File)
+        digest.data(origin_->content_digest(item.path).hex());
     }
     if (source.archive) source.archive->emit(0, digest);
   }

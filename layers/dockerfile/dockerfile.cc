@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <utility>
 
 #include "layers/dockerfile/words.h"
 
@@ -169,7 +170,16 @@ class Parser {
     if (made.text.empty()) throw error_at(file_.origin, made, "it says nothing more");
     take_flags(made);
     if (made.keyword == "RUN" || made.keyword == "COPY" || made.keyword == "ADD") take_heredocs(made);
+    if (made.keyword == "ONBUILD") keep_heredocs(made);
     file_.instructions.push_back(std::move(made));
+  }
+
+  // A trigger is kept as text, here-documents and all.
+  void keep_heredocs(Instruction& made) {
+    const std::string kept = in_case(made.text.substr(0, made.text.find_first_of(" \t")), std::toupper);
+    if (kept != "RUN" && kept != "COPY" && kept != "ADD") return;
+    take_heredocs(made);
+    for (const Heredoc& heredoc : std::exchange(made.heredocs, {})) made.text += "\n" + heredoc.content + heredoc.name;
   }
 
   void take_flags(Instruction& made) {
@@ -241,7 +251,7 @@ class Parser {
 
 std::string Instruction::brief() const {
   constexpr std::size_t kLongest = 60;
-  std::string out = keyword + " " + text;
+  std::string out = (trigger ? "ONBUILD " : "") + keyword + " " + text;
   std::replace_if(
       out.begin(), out.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
   if (out.size() > kLongest) out = out.substr(0, kLongest - 3) + "...";
@@ -252,8 +262,19 @@ Dockerfile Dockerfile::parse(std::string_view text, std::string origin) {
   return Parser(text, std::move(origin)).run();
 }
 
+Instruction parse_trigger(const std::string& text) {
+  const Dockerfile parsed = Dockerfile::parse(text, "trigger");
+  Instruction trigger = parsed.instructions.front();
+  if (parsed.instructions.size() != 1) throw usage_error("it is more than one instruction");
+  for (const std::string_view never : {"FROM", "MAINTAINER", "ONBUILD"})
+    if (trigger.keyword == never) throw usage_error(trigger.keyword + " cannot stand behind ONBUILD");
+  trigger.trigger = true;
+  return trigger;
+}
+
 Error error_at(const std::string& origin, const Instruction& instruction, const std::string& text) {
-  return usage_error(origin + ":" + std::to_string(instruction.line) + ": " + instruction.keyword + ": " + text);
+  return usage_error(origin + ":" + std::to_string(instruction.line) + ": " + (instruction.trigger ? "ONBUILD " : "") +
+                     instruction.keyword + ": " + text);
 }
 
 }  // namespace dsec::layers::dockerfile

@@ -27,6 +27,7 @@ struct Instruction {
   std::vector<Flag> flags;
   std::string text;  ///< what follows the flags, its lines joined as continuation lines are
   std::vector<Heredoc> heredocs;
+  bool trigger = false;  ///< an ONBUILD of what a stage is FROM; `line` is that of the FROM
 
   /// "RUN make", one line of at most 60 characters.
   std::string brief() const;
@@ -41,6 +42,9 @@ struct Dockerfile {
   /// Throws Error (Usage) as ORIGIN:LINE: text, with the nearest instruction for an unknown one.
   static Dockerfile parse(std::string_view text, std::string origin);
 };
+
+/// What an ONBUILD holds back: "RUN make". Throws Error (Usage) for what cannot stand there.
+Instruction parse_trigger(const std::string& text);
 
 /// The most that a Dockerfile or a .dockerignore may have.
 constexpr std::uint64_t kLargestDockerfile = 1 << 20;

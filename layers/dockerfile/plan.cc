@@ -1,12 +1,13 @@
 #include "layers/dockerfile/plan.h"
 
+#include <string.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
-#include "core/base/json.h"
 #include "core/engine/compose_spec.h"
+#include "layers/dockerfile/health_check.h"
 #include "layers/dockerfile/stages.h"
 #include "layers/dockerfile/words.h"
 
@@ -23,20 +24,6 @@ constexpr std::size_t kMostSettings = 256 << 10;
 // overlayfs stacks 500 layers.
 constexpr std::size_t kMostOperations = 450;
 
-std::optional<std::vector<std::string>> json_words(const std::string& text) {
-  if (!text.starts_with('[')) return std::nullopt;
-  try {
-    const Json json = parse_json(text, "instruction");
-    std::vector<std::string> words;
-    for (const Json& word : json) words.push_back(word.get<std::string>());
-    return words;
-  } catch (const Error&) {
-    return std::nullopt;
-  } catch (const nlohmann::json::exception&) {
-    return std::nullopt;  // not a list of strings: the words of a shell
-  }
-}
-
 std::string normal_below(const std::string& directory, const std::string& path) {
   fs::path normal = (fs::path(directory.empty() ? "/" : directory) / path).lexically_normal();
   if (!normal.has_filename() && normal.has_relative_path()) normal = normal.parent_path();
@@ -47,18 +34,54 @@ bool names_directory(const std::string& path) {
   return path.ends_with('/') || path == "." || path == ".." || path.ends_with("/.") || path.ends_with("/..");
 }
 
+// A name, with or without SIG, or a number.
+bool is_signal(std::string name) {
+  for (char& c : name) c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+  if (name.find_first_not_of("0123456789") == std::string::npos)
+    return name.size() < 3 && std::stoi(name) > 0 && std::stoi(name) <= 64;
+  if (name.starts_with("SIG")) name.erase(0, 3);
+  for (int number = 1; number < 32; ++number)
+    if (const char* const known = ::sigabbrev_np(number); known && name == known) return true;
+  for (const std::string base : {"RTMIN", "RTMAX"}) {
+    if (!name.starts_with(base)) continue;
+    const std::string rest = name.substr(base.size());
+    const bool number = rest.size() >= 2 && rest.size() <= 3 && rest[0] == (base == "RTMIN" ? '+' : '-') &&
+                        rest.find_first_not_of("0123456789", 1) == std::string::npos;
+    return rest.empty() || (number && std::stoi(rest.substr(1)) <= 30);
+  }
+  return false;
+}
+
+// "https://host/path.git[#REF]", "git@host:path[#REF]" and their kind as a source that layers/git knows; empty for
+// what is no repository.
+std::optional<std::string> git_source_of(const std::string& path) {
+  const std::size_t hash = path.find('#');
+  const std::string url = path.substr(0, hash);
+  const bool web = url.starts_with("http://") || url.starts_with("https://");
+  const bool git = url.starts_with("git@") || url.starts_with("ssh://") || url.starts_with("git://");
+  if (!git && !(web && url.ends_with(".git"))) return std::nullopt;
+  const std::string rev = hash == std::string::npos ? "" : path.substr(hash + 1);
+  if (rev.find(':') != std::string::npos)
+    throw usage_error("a folder of a repository is not supported: " + quote(path))
+        .hint("URL#REF, and another instruction that takes what is needed of it");
+  return url + "@" + (rev.empty() ? "HEAD" : rev);
+}
+
 /// Where a stage stands after an instruction.
 struct State {
   ImageConfig config;
   std::map<std::string, std::string> args;
-  std::vector<std::string> shell = {"/bin/sh", "-c"};
   bool own_command = false;  // CMD stood in this stage
 };
 
 class Planner {
  public:
   Planner(const Dockerfile& file, const Request& request, const std::string& platform, const ImageConfigs& images)
-      : file_(file), request_(request), images_(images), list_(list_stages(file, request, platform)) {}
+      : file_(file),
+        request_(request),
+        platform_(platform),
+        images_(images),
+        list_(list_stages(file, request, platform)) {}
 
   Plan run() {
     plan_.origin = file_.origin;
@@ -83,20 +106,45 @@ class Planner {
     const StageText& text = list_.stages[i];
     at_ = &text.from;
     here_ = i;
-    stage_ = Stage{.name = text.name, .from = text.from, .image = "", .on_stage = {}, .operations = {}, .config = {}};
+    stage_ = Stage{.name = text.name,
+                   .from = text.from,
+                   .image = "",
+                   .platform = text.platform,
+                   .on_stage = {},
+                   .operations = {},
+                   .config = {}};
     state_ = {};
     if (text.on_stage) {
       stage_.on_stage = index_.at(*text.on_stage);
       state_ = states_[*stage_.on_stage];
     } else {
       stage_.image = text.image;
-      if (text.image != "scratch") state_.config = images_(text.image, text.from);
+      if (text.image != "scratch") state_.config = images_({text.image, text.platform, text.from});
     }
     state_.own_command = false;
+    run_triggers(text.from);
+  }
+
+  // What the image holds back for whoever is FROM it comes before the stage's own instructions, once.
+  void run_triggers(const Instruction& from) {
+    for (const std::string& text : std::exchange(state_.config.onbuild, {})) {
+      Instruction trigger;
+      try {
+        trigger = parse_trigger(text);
+      } catch (const Error& error) {
+        throw fail("what it is FROM has an ONBUILD " + quote(text) + ": " + error.message());
+      }
+      trigger.line = from.line;
+      at_ = &trigger;
+      if (!named_by(trigger).empty()) throw fail("stages and images cannot be named in a trigger");
+      one(trigger);
+      at_ = &from;
+    }
   }
 
   void refuse_unused_args() const {
     std::vector<std::string> declared = list_.declared;
+    declared.insert(declared.end(), declared_.begin(), declared_.end());
     for (const StageText& stage : list_.stages)
       for (const Instruction& instruction : stage.instructions)
         if (instruction.keyword == "ARG")
@@ -175,7 +223,8 @@ class Planner {
         for (const std::string& near : nearest_names(flag.name, names, 1)) error.hint("did you mean --" + near + "?");
         throw error;
       }
-      if (flag.name != "exclude" && std::find(seen.begin(), seen.end(), flag.name) != seen.end())
+      if (flag.name != "exclude" && flag.name != "mount" &&
+          std::find(seen.begin(), seen.end(), flag.name) != seen.end())
         throw fail("--" + flag.name + " stands twice");
       seen.push_back(flag.name);
     }
@@ -197,6 +246,7 @@ class Planner {
     const std::string& keyword = instruction.keyword;
     if (keyword == "RUN") return run_command();
     if (keyword == "COPY" || keyword == "ADD") return copy_files();
+    if (keyword == "HEALTHCHECK") return health_check();
     allow_flags({});
     if (keyword == "ENV") {
       for (const auto& [name, value] : assignments(true)) engine::set_variable(pending_, name + "=" + value);
@@ -213,7 +263,7 @@ class Planner {
     } else if (keyword == "SHELL") {
       const auto shell = json_words(instruction.text);
       if (!shell || shell->empty()) throw fail("a list like [\"/bin/bash\", \"-c\"] is expected");
-      state_.shell = *shell;
+      state_.config.shell = *shell;
     } else if (keyword == "CMD") {
       state_.config.command = command();
       state_.own_command = true;
@@ -226,24 +276,42 @@ class Planner {
     } else if (keyword == "VOLUME") {
       for (const std::string& path : expanded_fields(instruction.text)) add_once(state_.config.volumes, some(path));
     } else if (keyword == "STOPSIGNAL") {
-      state_.config.stop_signal = some(expanded(instruction.text));
-    } else if (keyword == "HEALTHCHECK" && instruction.text == "NONE") {
-      // Nothing is checked anyway.
+      stop_signal();
+    } else if (keyword == "ONBUILD") {
+      (void)understood([&] { return parse_trigger(instruction.text); });
+      state_.config.onbuild.push_back(instruction.text);
     } else {
-      refuse(keyword);
+      throw fail("not supported").hint("LABEL maintainer=NAME");
     }
+    check_settings();
+  }
+
+  void check_settings() const {
     if (settings_size() > kMostSettings)
       throw fail("the settings of the stage come to more than " + std::to_string(kMostSettings) + " bytes");
   }
 
-  [[noreturn]] void refuse(const std::string& keyword) const {
-    if (keyword == "HEALTHCHECK")
-      throw fail("health checks are not supported: a layer's config does not carry them").hint("leave the line out");
-    if (keyword == "MAINTAINER") throw fail("not supported").hint("LABEL maintainer=NAME");
-    if (keyword == "ONBUILD")
-      throw fail("not supported: a layer's config does not carry it")
-          .hint("write the instruction into the Dockerfile that is built on this one");
-    throw fail("not supported");
+  // What a reader of one instruction finds wrong, with its place.
+  template <typename Action>
+  auto understood(Action&& action) const -> decltype(action()) {
+    try {
+      return action();
+    } catch (const Error& error) {
+      Error placed = fail(error.message());
+      for (const std::string& hint : error.hints()) placed.hint(hint);
+      throw placed;
+    }
+  }
+
+  void health_check() {
+    state_.config.healthcheck = understood([&] { return parse_health_check(*at_); });
+    check_settings();
+  }
+
+  void stop_signal() {
+    const std::string signal = some(expanded(at_->text));
+    if (!is_signal(signal)) throw fail(quote(signal) + " is no signal").hint("a name like SIGTERM, or a number");
+    state_.config.stop_signal = signal;
   }
 
   std::string some(std::string text) const {
@@ -254,7 +322,8 @@ class Planner {
   std::size_t settings_size() const {
     const ImageConfig& config = state_.config;
     std::size_t size = config.workdir.size() + config.user.size() + config.stop_signal.size();
-    for (const auto* list : {&config.env, &config.entrypoint, &config.command, &config.exposed_ports, &config.volumes})
+    for (const auto* list : {&config.env, &config.entrypoint, &config.command, &config.exposed_ports, &config.volumes,
+                             &config.shell, &config.onbuild})
       for (const std::string& text : *list) size += text.size();
     for (const auto* map : {&config.labels, &state_.args})
       for (const auto& [name, value] : *map) size += name.size() + value.size();
@@ -270,6 +339,7 @@ class Planner {
       const std::size_t equals = word.find('=');
       const std::string name = expanded(word.substr(0, equals));
       if (name.empty()) throw fail(quote(word) + " has no name");
+      declared_.push_back(name);
       std::optional<std::string> value;
       if (const auto given = request_.args.find(name); given != request_.args.end())
         value = given->second;
@@ -288,7 +358,8 @@ class Planner {
   }
 
   std::vector<std::string> in_shell(const std::string& text) const {
-    std::vector<std::string> argv = state_.shell;
+    std::vector<std::string> argv = state_.config.shell;
+    if (argv.empty()) argv = {"/bin/sh", "-c"};
     argv.push_back(text);
     return argv;
   }
@@ -330,20 +401,51 @@ class Planner {
   }
 
   void run_command() {
-    allow_flags({"network"});
-    RunCommand run{.argv = {}, .args = {}, .host_network = request_.host_network};
+    allow_flags({"network", "mount"});
+    if (!runs_on(stage_.platform, platform_))
+      throw fail("the stage is for " + stage_.platform + ", and this host runs " + platform_)
+          .hint("COPY and ADD alone make files for another platform");
+    RunCommand run{.argv = {}, .args = {}, .host_network = request_.host_network, .mounts = mounts()};
     if (const std::string network = flag("network"); network == "none")
       run.host_network = false;
     else if (network == "host" && !request_.host_network)
       throw fail("--network=host needs leave").hint("?network=host behind the folder gives the host's network to RUN");
     else if (!network.empty() && network != "host" && network != "default")
       throw fail("--network=" + network + " is unknown: none, default or host");
-    run.argv = run_argv();
+    if (has_script())
+      run.script = at_->heredocs[0].content;
+    else
+      run.argv = run_argv();
     for (const auto& [name, value] : state_.args) run.args[name] = value;
     for (const char* name : kProxyArgs)
       if (const auto given = request_.args.find(name); given != request_.args.end()) run.args.insert(*given);
     for (const std::string& assignment : state_.config.env) run.args.erase(engine::variable_name(assignment));
     add(std::move(run));
+  }
+
+  std::vector<RunMount> mounts() const {
+    std::vector<RunMount> made;
+    for (const Flag& flag : at_->flags) {
+      if (flag.name != "mount") continue;
+      RunMount mount = understood([&] {
+        return parse_run_mount(flag.value, state_.config.workdir,
+                               [this](const std::string& text) { return expanded(text); });
+      });
+      if (const auto stage = list_.find(mount.from, here_))
+        mount.from_stage = index_.at(*stage);
+      else
+        mount.from_image = mount.from;
+      for (const RunMount& other : made)
+        if (!mount.target.empty() && other.target == mount.target)
+          throw fail("two mounts have the target " + quote(mount.target));
+      made.push_back(std::move(mount));
+    }
+    return made;
+  }
+
+  bool has_script() const {
+    return at_->heredocs.size() == 1 && split_fields(at_->text).size() == 1 &&
+           at_->heredocs[0].content.starts_with("#!");
   }
 
   std::vector<std::string> run_argv() const {
@@ -353,13 +455,7 @@ class Planner {
       return argv;
     }
     // A here-document alone is the script; beside anything else the shell reads it itself.
-    if (at_->heredocs.size() == 1 && split_fields(at_->text).size() == 1) {
-      const std::string& script = at_->heredocs[0].content;
-      if (script.starts_with("#!"))
-        throw fail("a here-document with its own interpreter is not supported")
-            .hint("RUN INTERPRETER <<" + at_->heredocs[0].name);
-      return in_shell(script);
-    }
+    if (at_->heredocs.size() == 1 && split_fields(at_->text).size() == 1) return in_shell(at_->heredocs[0].content);
     std::string text = at_->text + "\n";
     for (const Heredoc& heredoc : at_->heredocs) text += heredoc.content + heredoc.name + "\n";
     return in_shell(text);
@@ -369,7 +465,7 @@ class Planner {
     CopyFiles copy;
     copy.unpack = at_->keyword == "ADD";
     if (copy.unpack)
-      allow_flags({"chown", "chmod", "exclude", "link"});
+      allow_flags({"chown", "chmod", "exclude", "link", "checksum"});
     else
       allow_flags({"chown", "chmod", "exclude", "link", "from"});
     take_copy_flags(copy);
@@ -383,9 +479,10 @@ class Planner {
         const Heredoc& found = at_->heredocs[heredoc++];
         copy.inlines.push_back({found.name, found.expand ? expanded(found.content, true) : found.content});
       } else {
-        copy.sources.push_back(source(some(expanded(path)), copy));
+        take_source(some(expanded(path)), copy);
       }
     }
+    take_checksum(copy);
     copy.into = names_directory(to);
     copy.to = normal_below(state_.config.workdir, to);
     if (paths.size() > 1 && !copy.into)
@@ -416,16 +513,28 @@ class Planner {
       copy.from_image = from;
   }
 
-  std::string source(const std::string& path, const CopyFiles& copy) const {
-    const bool url = path.starts_with("http://") || path.starts_with("https://") || path.starts_with("git@") ||
-                     path.starts_with("ssh://") || path.starts_with("git://");
-    if (copy.unpack && url)
-      throw fail("files are not fetched from the network: " + quote(path)).hint("put it into the build context");
-    return path;
+  void take_source(const std::string& path, CopyFiles& copy) const {
+    if (!copy.unpack) return copy.sources.push_back(path);
+    if (std::optional<std::string> repository = understood([&] { return git_source_of(path); }))
+      copy.repositories.push_back(*std::move(repository));
+    else if (path.starts_with("http://") || path.starts_with("https://"))
+      copy.urls.push_back(path);
+    else
+      copy.sources.push_back(path);
+  }
+
+  void take_checksum(CopyFiles& copy) const {
+    copy.checksum = expanded(flag("checksum"));
+    if (copy.checksum.empty()) return;
+    if (copy.urls.size() != 1 || !copy.sources.empty() || !copy.inlines.empty() || !copy.repositories.empty())
+      throw fail("--checksum is of one https:// or http:// URL that stands alone");
+    if (!copy.checksum.starts_with("sha256:") || !Digest::valid_hex(copy.checksum.substr(7)))
+      throw fail("--checksum=" + copy.checksum + " is not supported: sha256:HEX is expected");
   }
 
   const Dockerfile& file_;
   const Request& request_;
+  const std::string platform_;
   const ImageConfigs& images_;
   StageList list_;
   Plan plan_;
@@ -436,6 +545,7 @@ class Planner {
   Stage stage_;
   State state_;
   std::vector<std::string> pending_;
+  std::vector<std::string> declared_;  // ARGs that were met
 };
 
 }  // namespace
@@ -445,16 +555,15 @@ Plan make_plan(const Dockerfile& file, const Request& request, const std::string
   return Planner(file, request, platform, images).run();
 }
 
-std::vector<std::pair<std::string, Instruction>> images_of(const Dockerfile& file, const Request& request,
-                                                           const std::string& platform) {
+std::vector<NamedImage> images_of(const Dockerfile& file, const Request& request, const std::string& platform) {
   const StageList list = list_stages(file, request, platform);
-  std::vector<std::pair<std::string, Instruction>> images;
+  std::vector<NamedImage> images;
   for (const std::size_t i : list.needed) {
     const StageText& stage = list.stages[i];
-    if (!stage.on_stage && stage.image != "scratch") images.emplace_back(stage.image, stage.from);
+    if (!stage.on_stage && stage.image != "scratch") images.push_back({stage.image, stage.platform, stage.from});
     for (const Instruction& instruction : stage.instructions)
-      if (const std::string from = copied_from(instruction); !from.empty() && !list.find(from, i))
-        images.emplace_back(from, instruction);
+      for (const std::string& name : named_by(instruction))
+        if (!list.find(name, i)) images.push_back({name, platform, instruction});
   }
   return images;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "layers/dockerfile/run_mount.h"
 #include "layers/dockerfile/words.h"
 
 namespace dsec::layers::dockerfile {
@@ -21,6 +22,14 @@ bool is_stage_name(const std::string& name) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
   };
   return !name.empty() && name[0] >= 'a' && name[0] <= 'z' && std::all_of(name.begin(), name.end(), fits);
+}
+
+// OS/ARCHITECTURE[/VARIANT]
+bool is_platform(const std::string& text) {
+  const auto fits = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '/'; };
+  const auto slashes = std::count(text.begin(), text.end(), '/');
+  return std::all_of(text.begin(), text.end(), fits) && (slashes == 1 || slashes == 2) && !text.starts_with('/') &&
+         !text.ends_with('/') && text.find("//") == std::string::npos;
 }
 
 // TARGETOS and its kind, of one platform: nothing is built for another.
@@ -101,13 +110,13 @@ class Lister {
   }
 
   void from(const Instruction& instruction) {
-    StageText stage{.name = "", .from = instruction, .image = "", .on_stage = {}, .instructions = {}};
+    StageText stage{.name = "", .from = instruction, .image = "", .on_stage = {}, .platform = "", .instructions = {}};
     for (const Flag& flag : instruction.flags) {
       if (flag.name != "platform") throw error_at(file_.origin, instruction, "there is no flag --" + flag.name);
-      const std::string wanted = expanded(instruction, flag.value);
-      if (!wanted.empty() && wanted != platform_)
+      stage.platform = expanded(instruction, flag.value);
+      if (!stage.platform.empty() && !is_platform(stage.platform))
         throw error_at(file_.origin, instruction,
-                       "--platform=" + wanted + " is not supported: this build is for " + platform_);
+                       "--platform=" + stage.platform + " is no platform like linux/amd64 or linux/arm/v7");
     }
     const std::vector<std::string> fields = split_fields(instruction.text);
     if (fields.size() != 1 && !(fields.size() == 3 && lower(fields[1]) == "as"))
@@ -126,6 +135,10 @@ class Lister {
     if (stage.image.empty()) throw error_at(file_.origin, instruction, quote(fields[0]) + " comes to nothing");
     for (std::size_t i = 0; i < list_.stages.size(); ++i)
       if (list_.stages[i].name == lower(stage.image)) stage.on_stage = i;
+    const std::string& inherited = stage.on_stage ? list_.stages[*stage.on_stage].platform : platform_;
+    if (stage.platform.empty()) stage.platform = inherited;
+    if (stage.on_stage && stage.platform != inherited)
+      throw error_at(file_.origin, instruction, "the stage " + quote(stage.image) + " is for " + inherited);
     if (list_.stages.size() == kMostStages)
       throw error_at(file_.origin, instruction, "there are more than " + std::to_string(kMostStages) + " stages");
     list_.stages.push_back(std::move(stage));
@@ -152,7 +165,16 @@ class Lister {
       const StageText& stage = list_.stages[i];
       if (stage.on_stage) waiting.push_back(*stage.on_stage);
       for (const Instruction& instruction : stage.instructions)
-        if (const auto other = list_.find(copied_from(instruction), i)) waiting.push_back(*other);
+        for (const std::string& name : names_in(instruction))
+          if (const auto other = list_.find(name, i)) waiting.push_back(*other);
+    }
+  }
+
+  std::vector<std::string> names_in(const Instruction& instruction) const {
+    try {
+      return named_by(instruction);
+    } catch (const Error& error) {
+      throw error_at(file_.origin, instruction, error.message());
     }
   }
 
@@ -177,11 +199,20 @@ StageList list_stages(const Dockerfile& file, const Request& request, const std:
   return Lister(file, request, platform).run();
 }
 
-std::string copied_from(const Instruction& instruction) {
-  if (instruction.keyword != "COPY") return "";
-  for (const Flag& flag : instruction.flags)
-    if (flag.name == "from") return flag.value;
-  return "";
+std::vector<std::string> named_by(const Instruction& instruction) {
+  std::vector<std::string> names;
+  for (const Flag& flag : instruction.flags) {
+    std::string name;
+    if (instruction.keyword == "COPY" && flag.name == "from") name = flag.value;
+    if (instruction.keyword == "RUN" && flag.name == "mount") name = mounted_from(flag.value);
+    if (!name.empty()) names.push_back(std::move(name));
+  }
+  return names;
+}
+
+bool runs_on(const std::string& platform, const std::string& host) {
+  return platform == host || (platform == "linux/arm64/v8" && host == "linux/arm64") ||
+         (platform == "linux/386" && host == "linux/amd64");
 }
 
 }  // namespace dsec::layers::dockerfile

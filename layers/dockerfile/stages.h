@@ -17,6 +17,7 @@ struct StageText {
   Instruction from;
   std::string image;                    ///< what it begins with, when that is no stage
   std::optional<std::size_t> on_stage;  ///< index of an earlier stage
+  std::string platform;                 ///< that it is for: "linux/amd64"
   std::vector<Instruction> instructions;
 };
 
@@ -34,7 +35,10 @@ struct StageList {
 /// Throws Error (Usage) for a FROM that is wrong, for a target that no stage has, and for a circle.
 StageList list_stages(const Dockerfile& file, const Request& request, const std::string& platform);
 
-/// The value of the flag of a COPY that names a stage or image; empty: it copies from the context.
-std::string copied_from(const Instruction& instruction);
+/// The stages and images that the flags of a COPY or RUN name, as they are written.
+std::vector<std::string> named_by(const Instruction& instruction);
+
+/// Whether this host runs programs of `platform`, when its own is `host`.
+bool runs_on(const std::string& platform, const std::string& host);
 
 }  // namespace dsec::layers::dockerfile

@@ -47,6 +47,21 @@ std::vector<std::string> name_set(const Json& object, const char* key) {
   return names;
 }
 
+/// Docker's; empty for one that says nothing but what is inherited.
+std::optional<HealthCheck> health_check_from(const Json& json) {
+  const auto number = [&](const char* key) {
+    const Json* value = member(json, key);
+    return value ? value->get<std::int64_t>() : 0;
+  };
+  HealthCheck check{.test = string_list(json, "Test"),
+                    .interval = number("Interval"),
+                    .timeout = number("Timeout"),
+                    .start_period = number("StartPeriod"),
+                    .start_interval = number("StartInterval"),
+                    .retries = number("Retries")};
+  return check.test.empty() ? std::nullopt : std::optional(std::move(check));
+}
+
 Platform platform_from(const Json& json) {
   return {json_string_or(json, "os", ""), json_string_or(json, "architecture", ""),
           json_string_or(json, "variant", "")};
@@ -136,6 +151,9 @@ ImageDocument ImageDocument::parse(std::string_view bytes, const std::string& or
       document.config.exposed_ports = name_set(*settings, "ExposedPorts");
       document.config.volumes = name_set(*settings, "Volumes");
       document.config.labels = string_map(*settings, "Labels");
+      document.config.shell = string_list(*settings, "Shell");
+      document.config.onbuild = string_list(*settings, "OnBuild");
+      if (const Json* check = member(*settings, "Healthcheck")) document.config.healthcheck = health_check_from(*check);
     }
     return document;
   });

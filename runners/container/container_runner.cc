@@ -83,7 +83,10 @@ class ContainerRunner final : public engine::Runner {
         throw usage_error("a bind needs two absolute paths, the second below '/'").hint("-v /HOST/PATH:/PATH[:ro]");
       if (::stat(bind.source.c_str(), &info) != 0) throw system_error("bind " + quote(bind.source));
     }
-    if (spec.binds.size() > 128) throw usage_error("at most 128 binds are possible");
+    for (const TmpfsMount& mount : spec.tmpfs)
+      if (!mount.target.starts_with('/') || mount.target == "/")
+        throw usage_error("a filesystem in memory needs an absolute path below '/', not " + quote(mount.target));
+    if (spec.binds.size() + spec.tmpfs.size() > 128) throw usage_error("at most 128 binds are possible");
     if (!spec.hostname.empty()) check_hostname(spec.hostname);
     std::string why;
     if (!cgroups().has_lifecycle(&why)) throw failure("sandboxes need a v2 control group: " + why);

@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -236,7 +237,26 @@ class Starter {
       add_mount(shared("base/etc/resolv.conf", MountFlags::kReadOnly | MountFlags::kNoDev | kQuiet),
                 wire::MountKind::File, "/etc/resolv.conf");
     }
+    const auto of_caller = static_cast<std::ptrdiff_t>(mounts_.size());
     for (const BindMount& bind : spec_.binds) attempt("cannot bind " + quote(bind.source), [&] { add_bind(bind); });
+    for (const TmpfsMount& mount : spec_.tmpfs)
+      attempt("cannot make a filesystem in memory for " + quote(mount.target), [&] { add_tmpfs(mount); });
+    // What lies in another is mounted after it.
+    if (!spec_.tmpfs.empty())
+      std::stable_sort(
+          mounts_.begin() + of_caller, mounts_.end(),
+          [](const PreparedMount& left, const PreparedMount& right) { return left.target < right.target; });
+  }
+
+  // Not id-mapped, which kernels before 6.3 cannot: its root belongs to root inside from the beginning.
+  void add_tmpfs(const TmpfsMount& wish) {
+    FsContext context("tmpfs");
+    context.set("mode", "1777");
+    if (wish.size > 0) context.set("size", std::to_string(wish.size));
+    context.set("uid", std::to_string(map_.first));
+    context.set("gid", std::to_string(map_.first));
+    context.create();
+    add_mount(context.mount(MountFlags::kNoSuid | MountFlags::kNoDev), wire::MountKind::Directory, wish.target);
   }
 
   void add_bind(const BindMount& bind) {

@@ -22,7 +22,12 @@ void parse(unsigned char which, const std::string& text) {
       break;
     case 1:
       (void)make_plan(Dockerfile::parse(text, "Dockerfile"), {}, "linux/amd64",
-                      [](const std::string&, const Instruction&) { return ImageConfig{.env = {"PATH=/bin"}}; });
+                      // Its name is what it holds back for whoever is FROM it.
+                      [](const NamedImage& image) {
+                        ImageConfig config{.env = {"PATH=/bin"}};
+                        config.onbuild = {image.name};
+                        return config;
+                      });
       break;
     case 2: {
       const std::size_t end = text.find('\0');

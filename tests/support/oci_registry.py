@@ -113,7 +113,7 @@ class DockerRegistry:
         return {"mediaType": manifest["mediaType"], "digest": sha256(data), "size": len(data)}
 
     def push_image(self, repository: str, reference: str, layers: list[dict[str, bytes]],
-                   architecture: str = "amd64") -> dict:
+                   architecture: str = "amd64", settings: dict | None = None) -> dict:
         """An image of these files; returns the descriptor of its manifest."""
         diff_ids, descriptors = [], []
         for files in layers:
@@ -121,7 +121,7 @@ class DockerRegistry:
             diff_ids.append(sha256(tar))
             packed = gzip.compress(tar, 1, mtime=0)
             descriptors.append({"mediaType": LAYER, **self.push_blob(repository, packed)})
-        config = json.dumps({"architecture": architecture, "os": "linux", "config": {"Env": ["A=b"]},
+        config = json.dumps({"architecture": architecture, "os": "linux", "config": settings or {"Env": ["A=b"]},
                              "rootfs": {"type": "layers", "diff_ids": diff_ids}}).encode()
         manifest = {"schemaVersion": 2, "mediaType": MANIFEST,
                     "config": {"mediaType": CONFIG, **self.push_blob(repository, config)}, "layers": descriptors}

@@ -60,8 +60,15 @@ bool has(const std::string& text, std::string_view part) {
 TEST_CASE("the config of an image is kept, and null is the same as absent", "[layers][oci]") {
   const TempDirectory work(fs::temp_directory_path());
   ImageBuilder image(work.path() / "image");
-  image.index({image.image({layer("a")})});
+  Json config = image.config({layer("a")});
+  config["config"]["Healthcheck"] = {{"Test", {"CMD", "x"}}, {"Interval", 5}, {"Timeout", nullptr}};
+  config["config"]["Shell"] = {"/bin/bash", "-c"};
+  config["config"]["OnBuild"] = {"RUN x"};
+  image.index({image.manifest({layer("a")}, config)});
   const Read read = read_image(kLayout, image.root());
+  CHECK(read.facts.config.healthcheck == HealthCheck{.test = {"CMD", "x"}, .interval = 5});
+  CHECK(read.facts.config.shell == std::vector<std::string>{"/bin/bash", "-c"});
+  CHECK(read.facts.config.onbuild == std::vector<std::string>{"RUN x"});
   CHECK(read.facts.config.env == std::vector<std::string>{"A=1"});
   CHECK(read.facts.config.command == std::vector<std::string>{"sh"});
   CHECK(read.facts.config.entrypoint.empty());

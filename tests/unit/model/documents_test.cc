@@ -34,6 +34,18 @@ TEST_CASE("only a manifest that stands on others says so, so that older digests 
   CHECK(LayerManifest::parse(manifest.canonical(), "m") == manifest);
 }
 
+TEST_CASE("what Docker adds to a config is kept, and told only where it is", "[model][manifest]") {
+  LayerManifest manifest = sample();
+  for (const char* name : {"healthcheck", "shell", "onbuild"})
+    CHECK(manifest.canonical().find(name) == std::string::npos);
+  manifest.config.healthcheck = HealthCheck{.test = {"CMD", "x"}, .interval = 5, .timeout = 0, .retries = 2};
+  manifest.config.shell = {"/bin/bash", "-c"};
+  manifest.config.onbuild = {"RUN x", "COPY a b"};
+  CHECK(LayerManifest::parse(manifest.canonical(), "m") == manifest);
+  CHECK(manifest.canonical().find(R"("healthcheck":{"interval":5,"retries":2,"test":["CMD","x"]})") !=
+        std::string::npos);
+}
+
 TEST_CASE("a manifest of a newer schema is refused", "[model][manifest]") {
   CHECK_THROWS_WITH(LayerManifest::parse("{\"schema\":2}", "m"), "manifest m is not valid");
   try {
@@ -67,6 +79,7 @@ TEST_CASE("specifications survive their JSON form", "[model][sandbox]") {
   spec.gpus = GpuWish{
       .devices = {"/dev/nvidia0", "/dev/nvidia1"}, .count = 2, .exclusive = false, .wait = std::chrono::seconds(3)};
   spec.binds = {{"/a", "/b", true}};
+  spec.tmpfs = {{"/t", 1 << 20}, {"/u"}};
   spec.network = NetworkMode::Host;
   CHECK(sandbox_spec_from_json(to_json(spec)) == spec);
   ExecSpec exec;

@@ -6,12 +6,14 @@ namespace dsec::layers::dockerfile {
 namespace {
 
 Plan plan(std::string_view text, const Request& request = {}) {
-  return make_plan(Dockerfile::parse(text, "Dockerfile"), request, "linux/amd64",
-                   [](const std::string& image, const Instruction&) {
-                     ImageConfig config{.env = {"PATH=/base", "IMAGE=" + image}};
-                     config.command = {"inherited"};
-                     return config;
-                   });
+  return make_plan(Dockerfile::parse(text, "Dockerfile"), request, "linux/amd64", [](const NamedImage& image) {
+    ImageConfig config{.env = {"PATH=/base", "IMAGE=" + image.name}};
+    config.command = {"inherited"};
+    if (image.name == "trigger") config.onbuild = {"ARG WHAT=x", "COPY $WHAT /app/", "RUN make"};
+    if (image.name == "bad") config.onbuild = {"ENTRPOINT x"};
+    if (image.name == "copies") config.onbuild = {"COPY --from=one /a /b"};
+    return config;
+  });
 }
 
 std::string problem(std::string_view text, const Request& request = {}) {
@@ -34,7 +36,7 @@ using Words = std::vector<std::string>;
 
 TEST_CASE("only the stages that the target needs are planned", "[layers][dockerfile]") {
   const char* text =
-      "FROM base/a AS one\nFROM base/b AS two\nHEALTHCHECK CMD x\nFROM one\nCOPY --from=0 /a /b\nFROM scratch AS "
+      "FROM base/a AS one\nFROM base/b AS two\nHEALTHCHECK x\nFROM one\nCOPY --from=0 /a /b\nFROM scratch AS "
       "last\nCOPY --from=2 x y\n";
   const Plan all = plan(text);
   REQUIRE(all.stages.size() == 3);
@@ -42,8 +44,7 @@ TEST_CASE("only the stages that the target needs are planned", "[layers][dockerf
   CHECK(work<CopyFiles>(all, 0).from_stage == 1);
   CHECK(plan(text, {.target = "ONE"}).stages.size() == 1);
   CHECK(problem(text, {.target = "lost"}) == "'Dockerfile' has no stage 'lost'");
-  CHECK(problem(text, {.target = "two"}) ==
-        "Dockerfile:3: HEALTHCHECK: health checks are not supported: a layer's config does not carry them");
+  CHECK(problem(text, {.target = "two"}) == "Dockerfile:3: HEALTHCHECK: CMD or NONE is expected, not 'x'");
 }
 
 TEST_CASE("arguments have their scopes", "[layers][dockerfile]") {
@@ -86,6 +87,9 @@ TEST_CASE("RUN takes its three forms", "[layers][dockerfile]") {
   CHECK(work<RunCommand>(made, 0).argv == Words{"a", "b"});
   CHECK(work<RunCommand>(made, 1).argv == Words{"/bin/sh", "-c", "[ -e x ]"});
   CHECK(work<RunCommand>(made, 2).argv == Words{"/bin/sh", "-c", "one\ntwo\n"});
+  const Plan script = plan("FROM x\nRUN <<EOF\n#!/bin/awk -f\nBEGIN {}\nEOF\n");
+  CHECK(work<RunCommand>(script, 0).script == "#!/bin/awk -f\nBEGIN {}\n");
+  CHECK(work<RunCommand>(script, 0).argv.empty());
   CHECK(work<RunCommand>(made, 3).argv == Words{"/bin/sh", "-c", "cat <<A >/x && cat <<B\n1\nA\n2\nB\n"});
 }
 
@@ -122,14 +126,31 @@ TEST_CASE("what is wrong or not supported is told with line and instruction", "[
       {"FROM a AS 1x", "Dockerfile:1: FROM: '1x' is no name for a stage"},
       {"FROM a AS x\nFROM b AS X", "Dockerfile:2: FROM: line 1 has a stage 'x' already"},
       {"FROM $nothing", "Dockerfile:1: FROM: '$nothing' comes to nothing"},
-      {"FROM --platform=linux/arm64 a",
-       "Dockerfile:1: FROM: --platform=linux/arm64 is not supported: this build is for linux/amd64"},
-      {"FROM a\nRUN --mount=type=cache,target=/x y", "Dockerfile:2: RUN: the flag --mount is unknown or not supported"},
+      {"FROM --platform=arm64 a",
+       "Dockerfile:1: FROM: --platform=arm64 is no platform like linux/amd64 or linux/arm/v7"},
+      {"FROM --platform=linux/arm64 a\nRUN x",
+       "Dockerfile:2: RUN: the stage is for linux/arm64, and this host runs linux/amd64"},
+      {"FROM a AS b\nFROM --platform=linux/arm64 b", "Dockerfile:2: FROM: the stage 'b' is for linux/amd64"},
+      {"FROM a\nRUN --mount=type=ssh x",
+       "Dockerfile:2: RUN: --mount=type=ssh is not supported: bind, cache, tmpfs and secret are"},
+      {"FROM a\nRUN --mount=type=cache x", "Dockerfile:2: RUN: --mount has no target"},
+      {"FROM a\nRUN --mount=type=cache,target=/ x", "Dockerfile:2: RUN: --mount cannot have the target '/'"},
+      {"FROM a\nRUN --mount=type=cache,target=/x,from=a x",
+       "Dockerfile:2: RUN: --mount=type=cache has no 'from', or it is not supported"},
+      {"FROM a\nRUN --mount=type=cache,target=/x,sharing=all x",
+       "Dockerfile:2: RUN: sharing=all of --mount is unknown: shared, private or locked"},
+      {"FROM a\nRUN --mount=target=/x --mount=type=tmpfs,target=/x/ y",
+       "Dockerfile:2: RUN: two mounts have the target '/x'"},
+      {"FROM a\nRUN --mount=type=secret,id=a,mode=9 y", "Dockerfile:2: RUN: mode=9 of --mount is no octal mode"},
+      {"FROM a\nRUN --security=insecure y", "Dockerfile:2: RUN: the flag --security is unknown or not supported"},
       {"FROM a\nRUN --network=host y", "Dockerfile:2: RUN: --network=host needs leave"},
-      {"FROM a\nRUN <<EOF\n#!/usr/bin/python3\nEOF",
-       "Dockerfile:2: RUN: a here-document with its own interpreter is not supported"},
-      {"FROM a\nADD https://host/x /y", "Dockerfile:2: ADD: files are not fetched from the network: 'https://host/x'"},
-      {"FROM a\nADD --checksum=sha256:1 x /y", "Dockerfile:2: ADD: the flag --checksum is unknown or not supported"},
+      {"FROM a\nADD --checksum=sha256:1 x /y",
+       "Dockerfile:2: ADD: --checksum is of one https:// or http:// URL that stands alone"},
+      {"FROM a\nADD --checksum=sha256:1 https://h/x /y",
+       "Dockerfile:2: ADD: --checksum=sha256:1 is not supported: sha256:HEX is expected"},
+      {"FROM a\nADD https://host/r.git#main:sub /y",
+       "Dockerfile:2: ADD: a folder of a repository is not supported: 'https://host/r.git#main:sub'"},
+      {"FROM a\nCOPY --checksum=sha256:1 x /y", "Dockerfile:2: COPY: the flag --checksum is unknown or not supported"},
       {"FROM a\nCOPY x", "Dockerfile:2: COPY: at least one source and a destination are expected"},
       {"FROM a\nCOPY x y /z", "Dockerfile:2: COPY: with more than one source the destination '/z' has to end with '/'"},
       {"FROM a\nCOPY --chmod=u+x x /z",
@@ -141,13 +162,88 @@ TEST_CASE("what is wrong or not supported is told with line and instruction", "[
       {"FROM a\nEXPOSE 80/xyz", "Dockerfile:2: EXPOSE: '80/xyz' is no port"},
       {"FROM a\nEXPOSE 70000", "Dockerfile:2: EXPOSE: '70000' is no port"},
       {"FROM a\nSHELL bash", "Dockerfile:2: SHELL: a list like [\"/bin/bash\", \"-c\"] is expected"},
-      {"FROM a\nONBUILD RUN x", "Dockerfile:2: ONBUILD: not supported: a layer's config does not carry it"},
+      {"FROM a\nONBUILD FROM x", "Dockerfile:2: ONBUILD: FROM cannot stand behind ONBUILD"},
+      {"FROM a\nONBUILD RNU x", "Dockerfile:2: ONBUILD: trigger:1: unknown instruction 'RNU'"},
+      {"FROM bad",
+       "Dockerfile:1: FROM: what it is FROM has an ONBUILD 'ENTRPOINT x': trigger:1: unknown instruction "
+       "'ENTRPOINT'"},
+      {"FROM a AS one\nFROM copies", "Dockerfile:2: ONBUILD COPY: stages and images cannot be named in a trigger"},
+      {"FROM a\nSTOPSIGNAL SIGNOT", "Dockerfile:2: STOPSIGNAL: 'SIGNOT' is no signal"},
       {"FROM a\nMAINTAINER me", "Dockerfile:2: MAINTAINER: not supported"},
-      {"FROM a\nHEALTHCHECK --interval=5m CMD x",
-       "Dockerfile:2: HEALTHCHECK: the flag --interval is unknown or not supported"},
+      {"FROM a\nHEALTHCHECK --interval=5 CMD x", "Dockerfile:2: HEALTHCHECK: '5' is no duration like 30s or 1m30s"},
+      {"FROM a\nHEALTHCHECK --retries=-1 CMD x", "Dockerfile:2: HEALTHCHECK: --retries=-1 is no number of tries"},
+      {"FROM a\nHEALTHCHECK --interval=5s NONE", "Dockerfile:2: HEALTHCHECK: NONE takes neither flags nor arguments"},
       {"FROM a\nUSER $nobody", "Dockerfile:2: USER: '$nobody' comes to nothing"},
   }));
   CHECK(problem(text) == expected);
+}
+
+TEST_CASE("RUN has mounts", "[layers][dockerfile]") {
+  const Plan made = plan(
+      "FROM x AS tools\nFROM x\nARG D=/c\nWORKDIR /w\n"
+      "RUN --mount=type=cache,dst=$D,id=pip,sharing=locked,mode=0700,uid=7 "
+      "--mount=from=tools,src=/a,target=b,rw --mount=type=tmpfs,target=/t,size=64m "
+      "--mount=type=secret,id=key,required,env=KEY --mount=type=secret,id=a/b --mount=from=base/other,target=/o y\n");
+  const std::vector<RunMount>& mounts = work<RunCommand>(made, 1).mounts;
+  REQUIRE(mounts.size() == 6);
+  CHECK(mounts[0].kind == RunMount::Kind::Cache);
+  CHECK(mounts[0].target == "/c");
+  CHECK(mounts[0].id == "pip");
+  CHECK(mounts[0].sharing == RunMount::Sharing::Locked);
+  CHECK(mounts[0].writable);
+  CHECK(mounts[0].mode == 0700u);
+  CHECK(mounts[0].uid == 7u);
+  CHECK(mounts[1].target == "/w/b");
+  CHECK(mounts[1].source == "/a");
+  CHECK(mounts[1].from_stage == 0);
+  CHECK(mounts[1].writable);
+  CHECK(mounts[2].size == 64u << 20);
+  CHECK(mounts[3].required);
+  CHECK(mounts[3].variable == "KEY");
+  CHECK(mounts[3].target.empty());
+  CHECK(mounts[4].target == "/run/secrets/b");
+  CHECK(mounts[5].from_image == "base/other");
+  CHECK_FALSE(mounts[5].writable);
+}
+
+TEST_CASE("health checks are what Docker's config has", "[layers][dockerfile]") {
+  const auto check = [](const std::string& text) { return *plan("FROM x\n" + text).stages[0].config.healthcheck; };
+  const HealthCheck full = check(
+      "HEALTHCHECK --interval=1m30s --timeout=1.5s --start-period=250ms --start-interval=2h --retries=3 CMD a || b\n");
+  CHECK(full.test == Words{"CMD-SHELL", "a || b"});
+  CHECK(full.interval == 90'000'000'000);
+  CHECK(full.timeout == 1'500'000'000);
+  CHECK(full.start_period == 250'000'000);
+  CHECK(full.start_interval == 7'200'000'000'000);
+  CHECK(full.retries == 3);
+  CHECK(check("HEALTHCHECK cmd [\"a\", \"b\"]\n").test == Words{"CMD", "a", "b"});
+  CHECK(check("HEALTHCHECK none\n").test == Words{"NONE"});
+}
+
+TEST_CASE("triggers are kept as text, and run where a stage is FROM them", "[layers][dockerfile]") {
+  const Plan kept = plan("FROM x\nONBUILD RUN <<EOF\none\nEOF\nONBUILD COPY a \\\n b\n");
+  CHECK(kept.stages[0].config.onbuild == Words{"RUN <<EOF\none\nEOF", "COPY a  b"});
+  CHECK(kept.stages[0].operations.empty());
+  const Plan run = plan("FROM trigger\nRUN last\n", {.args = {{"WHAT", "src"}}});
+  REQUIRE(run.stages[0].operations.size() == 3);
+  CHECK(work<CopyFiles>(run, 0).sources == Words{"src"});
+  CHECK(work<RunCommand>(run, 1).argv == Words{"/bin/sh", "-c", "make"});
+  CHECK(run.stages[0].operations[1].instruction.brief() == "ONBUILD RUN make");
+  CHECK(run.stages[0].operations[1].instruction.line == 1);
+  CHECK(run.stages[0].config.onbuild.empty());
+  const Plan stages = plan("FROM x AS one\nONBUILD RUN <<EOF\na\nb\nEOF\nFROM one\nENV a=b\n");
+  REQUIRE(stages.stages[1].operations.size() == 1);
+  CHECK(work<RunCommand>(stages, 0).argv == Words{"/bin/sh", "-c", "a\nb\n"});
+}
+
+TEST_CASE("ADD takes URLs and repositories", "[layers][dockerfile]") {
+  const std::string sum(64, 'a');
+  const Plan made = plan("FROM x\nADD --checksum=sha256:" + sum +
+                         " https://h/p/f.txt?x=1 /d/\nADD https://h/r.git#v1 git@h:a/b.git x /s/\n");
+  CHECK(work<CopyFiles>(made, 0).urls == Words{"https://h/p/f.txt?x=1"});
+  CHECK(work<CopyFiles>(made, 0).checksum == "sha256:" + sum);
+  CHECK(work<CopyFiles>(made, 1).repositories == Words{"https://h/r.git@v1", "git@h:a/b.git@HEAD"});
+  CHECK(work<CopyFiles>(made, 1).sources == Words{"x"});
 }
 
 TEST_CASE("settings that double with each line end in an error", "[layers][dockerfile]") {

@@ -1,0 +1,4 @@
+FROM base/box
+ADD data.tar.gz /data/
+ADD plain.gz /data/
+ADD requirements.txt /data/list

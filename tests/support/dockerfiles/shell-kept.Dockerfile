@@ -1,0 +1,4 @@
+FROM base/box AS strict
+SHELL ["/bin/sh", "-eu", "-c"]
+FROM strict
+RUN echo $- > /flags
