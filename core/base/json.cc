@@ -41,6 +41,8 @@ Json parse_json(std::string_view text, std::string_view origin) {
     return Json::parse(text, watch);
   } catch (const Json::parse_error& error) {
     throw usage_error(std::string(origin) + ":" + position(text, error.byte) + ": no valid JSON");
+  } catch (const Json::out_of_range&) {
+    throw refuse("a number is larger than any that can be kept");
   }
 }
 

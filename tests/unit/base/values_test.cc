@@ -41,6 +41,7 @@ TEST_CASE("JSON that is wrong is told with its place", "[base][json]") {
   CHECK_THROWS_WITH(parse_json("{\n \"a\": ]", "m.json"), "m.json:2:7: no valid JSON");
   CHECK_THROWS_WITH(parse_json("{\"a\":1,\"a\":2}", "m.json"), "m.json: key 'a' stands twice in one object");
   CHECK_THROWS_AS(parse_json(std::string(100000, '['), "m.json"), Error);
+  CHECK_THROWS_WITH(parse_json("{\"a\":1e999}", "m.json"), "m.json: a number is larger than any that can be kept");
   CHECK(canonical_json(parse_json("{\"b\": 1, \"a\": [ ]}", "x")) == "{\"a\":[],\"b\":1}");
 }
 
