@@ -5,8 +5,12 @@
 
 #include "core/base/error.h"
 #include "layers/branch/packer.h"
+#include "layers/build/cache_mounts.h"
+#include "layers/build/downloads.h"
+#include "layers/build/step_cache.h"
 #include "layers/erofs/mkfs.h"
 #include "layers/mount/layer_mounter.h"
+#include "registry/gc/leftovers.h"
 #include "registry/oci/remote_image.h"
 #include "registry/store/local_store.h"
 #include "runners/container/container_runner.h"
@@ -56,6 +60,17 @@ registry::LocalStore& Wiring::store() {
 engine::LayerStore& Wiring::layer_store() { return store(); }
 
 engine::OpenRemoteImage Wiring::images() { return registry::remote_images(); }
+
+std::vector<Wiring::PrunedCache> Wiring::prune_build_caches(bool all, bool dry_run,
+                                                            std::vector<std::string>& problems) {
+  const std::filesystem::path cache = home().cache();
+  if (!dry_run) layers::Downloads::prune(cache / "downloads", all);
+  if (!dry_run && all) layers::StepCache::forget_all(cache / "build");
+  std::vector<PrunedCache> pruned;
+  for (auto& entry : layers::CacheMounts(cache / "mounts").prune(all, dry_run, registry::allocated_bytes, problems))
+    pruned.push_back({std::move(entry.id), entry.bytes});
+  return pruned;
+}
 
 engine::LayerMounter& Wiring::mounter() {
   if (!parts_->mounter) parts_->mounter = layers::make_layer_mounter(home(), store());

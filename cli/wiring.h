@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "core/engine/home.h"
 #include "core/engine/layer_mounter.h"
@@ -32,6 +35,14 @@ class Wiring {
   engine::LayerStore& layer_store();
   /// Images of registries, for `docker:` sources.
   engine::OpenRemoteImage images();
+
+  /// What builds keep to be faster: removes what was not used for long, or (`all`) what nobody uses now. A dry run only
+  /// tells of caches of RUN --mount=type=cache. What could not be removed is added to `problems`.
+  struct PrunedCache {
+    std::string id;
+    std::uint64_t bytes;
+  };
+  std::vector<PrunedCache> prune_build_caches(bool all, bool dry_run, std::vector<std::string>& problems);
   engine::LayerMounter& mounter();
   engine::LayerPacker& packer();
   engine::Runners runners();

@@ -13,10 +13,6 @@
 #include "core/base/units.h"
 #include "core/engine/sandbox_records.h"
 #include "core/engine/trajectory.h"
-#include "layers/build/cache_mounts.h"
-#include "layers/build/downloads.h"
-#include "layers/build/step_cache.h"
-#include "registry/gc/leftovers.h"
 
 namespace dsec::cli {
 namespace {
@@ -53,19 +49,11 @@ registry::GcPorts ports(Wiring& wiring) {
   return ports;
 }
 
-/// Caches of builds that were not used for long, or (`all`) that nobody uses now.
-std::vector<layers::CacheMounts::Entry> prune_build_caches(const engine::Home& home, bool all, bool dry_run,
-                                                           std::vector<std::string>& problems) {
-  if (!dry_run) layers::Downloads::prune(home.cache() / "downloads", all);
-  if (!dry_run && all) layers::StepCache::forget_all(home.cache() / "build");
-  return layers::CacheMounts(home.cache() / "mounts").prune(all, dry_run, registry::allocated_bytes, problems);
-}
-
 void run(const Options& options, Invocation& call) {
   const bool dry_run = options.dry_run;
   std::vector<std::string> problems;
   // First: layers of steps that nothing remembers go in the same run.
-  const auto caches = prune_build_caches(call.wiring().home(), options.build_cache, dry_run, problems);
+  const auto caches = call.wiring().prune_build_caches(options.build_cache, dry_run, problems);
   registry::GcResult result = registry::collect_garbage(call.wiring().store(), ports(call.wiring()), dry_run);
   result.warnings.insert(result.warnings.end(), problems.begin(), problems.end());
   for (const auto& cache : caches) result.bytes += cache.bytes;

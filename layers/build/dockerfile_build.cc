@@ -376,10 +376,19 @@ class DockerfileBuild {
       take_images(layer, *session, manifest);
       implicit.insert(layer.manifest.implicit_parents.begin(), layer.manifest.implicit_parents.end());
     }
-    if (!work.made.empty() || work.base.empty()) add_changes(work, whole, *session, manifest, implicit);
+    if (is_whole_by_itself(work))
+      take_images(work.made[0], *session, manifest);
+    else if (!work.made.empty() || work.base.empty())
+      add_changes(work, whole, *session, manifest, implicit);
     manifest.implicit_parents.assign(implicit.begin(), implicit.end());
     const bool trusted = work.base.empty() || work.base[0].trusted;
     return ports_.store.add(manifest, "", trusted ? engine::Trust::BuiltHere : engine::Trust::Foreign, *session);
+  }
+
+  /// Whether the only step's image can stay as it is: it was made on the base alone, and has all folders above what is
+  /// in it with their attributes.
+  static bool is_whole_by_itself(const StageWork& work) {
+    return !work.base.empty() && work.made.size() == 1 && work.made[0].manifest.implicit_parents.empty();
   }
 
   static void take_images(const StoredLayer& layer, engine::BlobSession& session, LayerManifest& manifest) {

@@ -203,10 +203,12 @@ engine::StoredLayer run_step(const RunRequest& request, StackLookup& below, cons
   }
   engine.stop(sandbox.id(), std::chrono::milliseconds(0));
   const UniqueFd upper = engine.open_writable_layer(sandbox.id());
-  StepTree tree(
-      open_upper_source(
-          {.upper = "/proc/self/fd/" + std::to_string(upper.get()), .lower = {}, .scrub = request.scrub, .ids = {}}),
-      below, request, ports.store);
+  StepTree tree(open_upper_source({.upper = "/proc/self/fd/" + std::to_string(upper.get()),
+                                   .lower = {},
+                                   .scrub = request.scrub,
+                                   .ids = {},
+                                   .identity = request.key}),
+                below, request, ports.store);
   SourceFacts facts = tree.examine({}, ports.progress);
   facts.provenance.source = "build";
   return make_layer(tree, std::move(facts));

@@ -62,9 +62,9 @@ class UpperSource : public Source {
     LimitCheck limits(options.limits);
     send(
         digest, [&](const FoundEntry& found) { memory_.note(found); }, &limits);
-    SourceFacts facts{.identity = digest.finish()};
+    SourceFacts facts{.identity = request_.identity.value_or(digest.finish())};
     facts.provenance.source = "upper";
-    facts.provenance.inputs = {{"tree", facts.identity.str()}};
+    if (!request_.identity) facts.provenance.inputs = {{"tree", facts.identity.str()}};
     facts.provenance.options = {{"scrub", Digest::of(request_.scrub.text()).str()}};
     if (sockets_ > 0) facts.warnings.push_back("left out: sockets, which no layer can hold (" + first_socket_ + ")");
     return facts;
@@ -138,7 +138,8 @@ class UpperSource : public Source {
     for (Pending& waiting : walk.pending)
       if (!waiting.entry.path.empty()) give(std::exchange(waiting.entry, {}), walk);
     give(entry, walk);
-    if (entry.type == EntryType::File && entry.size > 0)
+    const bool examined_only = walk.limits && request_.identity;
+    if (entry.type == EntryType::File && entry.size > 0 && !examined_only)
       reader_.content(found, [&](std::string_view bytes) { walk.sink.data(bytes); });
     return true;
   }

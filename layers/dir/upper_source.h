@@ -25,6 +25,9 @@ struct UpperRequest {
   /// How ids on disk become ids of the layer; empty: as they are, which is right for an id-mapped upperdir. An id
   /// outside of all ranges is refused.
   std::vector<IdRange> ids;
+  /// Becomes the identity of the source: of whatever decided the content. Then the content is read once, when it is
+  /// sent. Empty: it is the digest of the tree.
+  std::optional<Digest> identity = {};
 };
 
 /// What is in the writable layer of a sandbox, with its deletions: devices 0:0 and files with the xattr

@@ -133,3 +133,13 @@ def test_what_cannot_be_had_is_told_with_its_line(dsec, hub, work):
         result = dsec.run("import", "base/x", "dockerfile:context")
         assert result.code in (1, 2) and words in result.err, result.err
     assert "base/x" not in dsec.ok("layer", "ls")
+
+
+def test_a_layer_on_a_base_that_was_not_checked_is_not_taken_for_checked(dsec, other, hub, work):
+    dsec.ok("import", "base/python:3.11-slim", f"docker://{hub.host}/hub/library/python:3.11-slim")
+    dsec.ok("publish", "base/python:3.11-slim", "--to", f"file://{work}/layers")
+    other.ok("pull", "base/python:3.11-slim", "--from", f"file://{work}/layers")
+    for tool, trusted in ((dsec, True), (other, False)):
+        tool.ok("import", "base/t", "dockerfile:context")
+        for ref in ("base/python:3.11-slim", "base/t"):
+            assert tool.json("layer", "inspect", ref)[0]["checked"] is trusted
