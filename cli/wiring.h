@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "core/engine/blob_loader.h"
 #include "core/engine/home.h"
 #include "core/engine/layer_mounter.h"
 #include "core/engine/local_engine.h"
@@ -30,8 +31,12 @@ class Wiring {
   registry::LocalStore& store();
   /// The same behind the port, for commands that call layers/.
   engine::LayerStore& layer_store();
+  /// Whether some of its data is loaded while it is used, since it is not here.
+  bool is_on_demand(const engine::StoredLayer& layer);
   /// Images of registries, for `docker:` sources.
   engine::OpenRemoteImage images();
+  /// What serves blobs that are loaded on demand.
+  engine::BlobLoader& loader();
   engine::LayerMounter& mounter();
   engine::LayerPacker& packer();
   engine::Runners runners();
