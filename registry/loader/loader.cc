@@ -81,16 +81,20 @@ void Loader::read(const std::shared_ptr<LoadedBlob>& blob, std::uint64_t offset,
   if (offset >= blob->size()) return done(0, {});
   size = static_cast<std::size_t>(std::min<std::uint64_t>(size, blob->size() - offset));
   if (size == 0) return done(0, {});
+  const std::uint64_t first = offset / kChunkSize, last = (offset + size - 1) / kChunkSize;
+  // Kept: getting so much memory anew costs as much as reading it.
+  thread_local std::vector<std::byte> buffer;
+  if (buffer.size() < size) buffer.resize(size);
+  const std::span<std::byte> bytes = std::span(buffer).first(size);
+  if (blob->cache().read(offset, bytes)) {
+    done(0, bytes);
+    const std::lock_guard lock(mutex_);
+    return read_ahead(blob, first, last);
+  }
   auto waiter = std::make_shared<LoadedBlob::Waiter>();
   waiter->blob = blob;
   waiter->offset = offset;
   waiter->bytes.resize(size);
-  const std::uint64_t first = waiter->first(), last = waiter->last();
-  if (blob->cache().read(offset, waiter->bytes)) {
-    done(0, waiter->bytes);
-    const std::lock_guard lock(mutex_);
-    return read_ahead(blob, first, last);
-  }
   waiter->done = std::move(done);
   waiter->deadline = Clock::now() + settings_.timeout;
   // What is here already; the rest is found under the lock.
