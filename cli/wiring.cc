@@ -94,6 +94,8 @@ engine::LayerStore& Wiring::layer_store() { return store(); }
 
 bool Wiring::is_on_demand(const engine::StoredLayer& layer) { return store().is_on_demand(layer.manifest); }
 
+Json Wiring::on_demand_use(std::span<const Digest> layers) { return registry::on_demand_use(store(), layers); }
+
 engine::OpenRemoteImage Wiring::images() { return registry::remote_images(); }
 
 engine::BlobLoader& Wiring::loader() {

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
+#include "core/base/json.h"
 #include "core/engine/blob_loader.h"
 #include "core/engine/home.h"
 #include "core/engine/layer_mounter.h"
@@ -33,6 +35,8 @@ class Wiring {
   engine::LayerStore& layer_store();
   /// Whether some of its data is loaded while it is used, since it is not here.
   bool is_on_demand(const engine::StoredLayer& layer);
+  /// What has been loaded of layers: "bytes" and "fetched", or null when nothing of them is loaded on demand.
+  Json on_demand_use(std::span<const Digest> layers);
   /// Images of registries, for `docker:` sources.
   engine::OpenRemoteImage images();
   /// What serves blobs that are loaded on demand.

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "core/base/error.h"
@@ -148,6 +149,22 @@ Json loader_status(const std::filesystem::path& home) {
   if (!socket) return nullptr;
   auto answer = ask(socket.get(), "status");
   return answer ? std::move(answer->first) : Json(nullptr);
+}
+
+Json on_demand_use(LocalStore& store, std::span<const Digest> layers) {
+  std::set<Digest> blobs;
+  std::uint64_t bytes = 0, fetched = 0;
+  for (const Digest& layer : layers)
+    if (const auto stored = store.find(LayerRef::of(layer)))
+      for (const LayerImage& image : stored->manifest.images)
+        if (const Blob* data = image.find(BlobRole::Data);
+            data && store.on_demand(data->digest) && blobs.insert(data->digest).second)
+          bytes += data->size;
+  if (blobs.empty()) return nullptr;
+  if (const Json status = loader_status(store.home().root()); !status.is_null())
+    for (const Json& blob : status["blobs"])
+      if (blobs.contains(Digest::parse(json_string(blob, "digest")))) fetched += json_u64(blob, "fetched");
+  return {{"bytes", bytes}, {"fetched", fetched}};
 }
 
 }  // namespace dsec::registry

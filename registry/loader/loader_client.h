@@ -6,6 +6,7 @@
 #include "core/base/json.h"
 #include "core/engine/blob_loader.h"
 #include "core/engine/home.h"
+#include "registry/store/local_store.h"
 
 namespace dsec::registry {
 
@@ -16,5 +17,9 @@ std::unique_ptr<engine::BlobLoader> make_blob_loader(const engine::Home& home, s
 /// What the loader of a home that runs says of itself: "blobs", each with "layer", "bytes", "here" and "fetched", and
 /// "problems", each with "what", "count" and "last". Null when none runs. Throws Error when it does not answer.
 Json loader_status(const std::filesystem::path& home);
+
+/// Of layers that are, or were, loaded on demand: "bytes" of their data, and "fetched" of these by the loader that
+/// runs. Null when all of it came at once.
+Json on_demand_use(LocalStore& store, std::span<const Digest> layers);
 
 }  // namespace dsec::registry

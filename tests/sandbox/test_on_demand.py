@@ -120,6 +120,10 @@ def test_a_sandbox_runs_before_its_layer_has_come_and_reads_the_same(dsec, world
     assert dsec.ok("exec", sandbox, "--", "echo", "here") == "here\n"
     first = world.fetched()
     assert 0 < first < world.data["size"] / 2
+    assert dsec.json("inspect", sandbox)[0]["on_demand"] == {"bytes": world.data["size"], "fetched": first}
+    assert dsec.json("stats", sandbox)["on_demand"]["fetched"] == first
+    used = dsec.json("system", "df")["layers"][0]
+    assert used["on_demand"] == world.data["size"] and 0 < used["on_demand_here"] < world.data["size"]
     assert world.sum in dsec.ok("exec", sandbox, "--", "sha256sum", "/big")
     assert world.fetched() <= world.data["size"]
     # What was read has come; with the rest it becomes a blob of the store, and the next mount needs no registry.
