@@ -20,9 +20,9 @@ class BlobLoader {
     virtual ~Visit() = default;
     /// Names what serves now: files that another one opened are dead.
     virtual const std::string& instance() const = 0;
-    /// A file with the blob's bytes, for reading; it is served for as long as the kernel has it open. Throws Error for
-    /// a blob that is not loaded on demand.
-    virtual UniqueFd open(const Digest& blob) = 0;
+    /// A file with the blob's bytes, for reading, each compared with the chunk digests in the blob `chunks`; it is
+    /// served for as long as the kernel has it open. Throws Error for a blob that is not loaded on demand.
+    virtual UniqueFd open(const Digest& blob, const Digest& chunks) = 0;
   };
   /// Starts what serves where it is not there. Throws Error.
   virtual std::unique_ptr<Visit> visit() = 0;

@@ -137,7 +137,7 @@ class ErofsLayerMounter : public engine::LayerMounter {
     std::unique_ptr<engine::BlobLoader::Visit> loader;
     for (WantedImage& image : images) {
       const Blob* const data = image.image->find(BlobRole::Data);
-      if (!loader_ || !data || store_.has_blob(data->digest)) continue;
+      if (!loader_ || !data || !image.image->find(BlobRole::Chunks) || store_.has_blob(data->digest)) continue;
       if (!loader) loader = loader_->visit();
       image.on_demand = true;
       image.name = on_demand_name(loader->instance(), image.name);
@@ -153,7 +153,7 @@ class ErofsLayerMounter : public engine::LayerMounter {
         const Blob* const data = wanted.image->find(BlobRole::Data);
         UniqueFd file;
         if (data && wanted.on_demand) {
-          file = loader->open(data->digest);
+          file = loader->open(data->digest, wanted.image->blob(BlobRole::Chunks).digest);
           blobs.data = "/proc/self/fd/" + std::to_string(file.get());
         } else if (data) {
           blobs.data = store_.blob_path(data->digest);

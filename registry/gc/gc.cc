@@ -150,10 +150,12 @@ class Collection {
   void remove_chunks() {
     std::error_code gone;
     for (const auto& entry : fs::directory_iterator(store_.chunks(), gone)) {
-      const std::string hex = entry.path().stem();
+      const std::string hex = entry.path().filename().native().substr(0, 64);
       const bool doomed = std::any_of(plan_.doomed_blobs.begin(), plan_.doomed_blobs.end(),
                                       [&](const Plan::DoomedBlob& blob) { return blob.digest.hex() == hex; });
-      if (!Digest::valid_hex(hex) || (!doomed && store_.on_demand(Digest::parse(hex)))) continue;
+      if (!Digest::valid_hex(hex)) continue;
+      const Digest digest = Digest::parse(hex);
+      if (!doomed && store_.on_demand(digest) && !fs::exists(store_.blob_file(digest))) continue;
       remove_file(entry.path(), GcItem::Kind::Leftover, entry.path().lexically_relative(store_.home().root()).native());
     }
   }

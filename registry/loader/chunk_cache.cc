@@ -55,10 +55,10 @@ fs::path map_of(fs::path data) { return data += kMapSuffix; }
 
 }  // namespace
 
-CachedBlob::CachedBlob(ChunkCache& cache, const Digest& blob, const ChunkDigests& digests)
+CachedBlob::CachedBlob(ChunkCache& cache, const ServedName& blob, const ChunkDigests& digests)
     : cache_(cache),
       digests_(digests),
-      data_path_(cache.directory_ / blob.hex()),
+      data_path_(cache.directory_ / blob.str()),
       map_path_(map_of(data_path_)),
       map_(digests.blob_size(), boot_id()),
       checked_(digests.count()),
@@ -237,7 +237,7 @@ ChunkCache::ChunkCache(fs::path directory, std::uint64_t limit) : directory_(std
   for (const auto& entry : fs::directory_iterator(directory_, ignored)) bytes_ += allocated(entry.path());
 }
 
-std::shared_ptr<CachedBlob> ChunkCache::open(const Digest& blob, const ChunkDigests& digests) {
+std::shared_ptr<CachedBlob> ChunkCache::open(const ServedName& blob, const ChunkDigests& digests) {
   const std::lock_guard lock(mutex_);
   open_.remove_if([](const auto& each) { return each.expired(); });
   std::shared_ptr<CachedBlob> opened(new CachedBlob(*this, blob, digests));

@@ -10,9 +10,9 @@
 #include <span>
 #include <vector>
 
-#include "core/base/digest.h"
 #include "core/base/unique_fd.h"
 #include "registry/loader/chunk_map.h"
+#include "registry/loader/served_name.h"
 #include "registry/store/chunk_digests.h"
 
 namespace dsec::registry {
@@ -42,7 +42,7 @@ class CachedBlob {
 
  private:
   friend class ChunkCache;
-  CachedBlob(ChunkCache& cache, const Digest& blob, const ChunkDigests& digests);
+  CachedBlob(ChunkCache& cache, const ServedName& blob, const ChunkDigests& digests);
   void open_files();
   void start_anew();
   bool check_old(std::uint64_t chunk);
@@ -71,7 +71,7 @@ class ChunkCache {
   ChunkCache(std::filesystem::path directory, std::uint64_t limit);
 
   /// `digests` must outlive what is returned.
-  std::shared_ptr<CachedBlob> open(const Digest& blob, const ChunkDigests& digests);
+  std::shared_ptr<CachedBlob> open(const ServedName& blob, const ChunkDigests& digests);
   std::uint64_t bytes() const noexcept { return bytes_.load(); }
 
  private:

@@ -8,7 +8,7 @@
 
 namespace dsec::registry {
 
-/// Which chunks of a blob a cache file has, as DIGEST.map beside it says it; man/dsec-loader.7.md has the format. No
+/// Which chunks of a blob a cache file has, as the file .map beside it says it; man/dsec-loader.7.md has the format. No
 /// locking.
 class ChunkMap {
  public:

@@ -27,11 +27,12 @@ class RegistrySource : public ChunkSource {
  public:
   explicit RegistrySource(std::function<void(const std::string&)> warn) : warnings_(std::move(warn)) {}
 
-  void read(const BlobOrigin& origin, const Blob& blob, std::uint64_t offset, std::span<std::byte> bytes) override {
+  void read(const BlobOrigin& origin, const RemoteBlob& blob, std::uint64_t offset,
+            std::span<std::byte> bytes) override {
     const std::string& url = origin.registry;
     const std::shared_ptr<Registry> registry = open(origin);
     try {
-      registry->read_range(blob, offset, bytes);
+      registry->read_range(blob.blob, offset, bytes);
     } catch (const Error&) {
       // A directory may have been mounted anew, and credentials may have become others.
       const std::lock_guard lock(mutex_);
@@ -86,7 +87,7 @@ void read_chunks(ChunkSource& source, const ChunkRequest& request, const ChunkRe
     for (int attempt = 1; attempt <= (wrong ? kTriesForWrongBytes : kTries); ++attempt) {
       if (!calls.wanted()) throw failure("nobody waits for it any longer");
       try {
-        source.read(origin, request.blob.blob, request.first * kChunkSize, request.bytes);
+        source.read(origin, request.blob, request.first * kChunkSize, request.bytes);
         check_chunks(request.digests, request.first, request.bytes);
         return;
       } catch (const Error& error) {

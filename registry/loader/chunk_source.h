@@ -18,6 +18,7 @@ namespace dsec::registry {
 /// A blob that is read on demand.
 struct RemoteBlob {
   Blob blob;
+  Digest chunks;                    ///< of the blob with its chunk digests
   std::string layer;                ///< for messages: "base/debian"
   std::vector<BlobOrigin> origins;  ///< in the order in which they are asked
 };
@@ -27,7 +28,8 @@ struct RemoteBlob {
 class ChunkSource {
  public:
   virtual ~ChunkSource() = default;
-  virtual void read(const BlobOrigin& origin, const Blob& blob, std::uint64_t offset, std::span<std::byte> bytes) = 0;
+  virtual void read(const BlobOrigin& origin, const RemoteBlob& blob, std::uint64_t offset,
+                    std::span<std::byte> bytes) = 0;
 };
 
 /// The registries behind URLs, with the settings that the configuration gives them; each is opened once, and again

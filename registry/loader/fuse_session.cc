@@ -154,11 +154,11 @@ void FuseSession::lookup(char* slot) {
   const fuse_in_header& header = header_of(slot);
   const char* const begin = slot + sizeof header;
   const std::string name(begin, ::strnlen(begin, header.len - sizeof header));
-  if (header.nodeid != FUSE_ROOT_ID || !Digest::valid_hex(name)) return answer(slot, ENOENT, {});
-  const Digest blob = Digest::parse(name);
-  const std::optional<std::uint64_t> size = files_.size(blob);
+  const std::optional<ServedName> blob = ServedName::parse(name);
+  if (header.nodeid != FUSE_ROOT_ID || !blob) return answer(slot, ENOENT, {});
+  const std::optional<std::uint64_t> size = files_.size(*blob);
   if (!size) return answer(slot, ENOENT, {});
-  const std::optional<std::uint64_t> inode = state_.inode_of(blob);
+  const std::optional<std::uint64_t> inode = state_.inode_of(*blob);
   if (!inode) return answer(slot, ENFILE, {});
   fuse_entry_out out{};
   out.nodeid = *inode;
@@ -171,7 +171,7 @@ void FuseSession::attributes(char* slot) {
   const std::uint64_t inode = header_of(slot).nodeid;
   std::uint64_t size = 0;
   if (inode != FUSE_ROOT_ID) {
-    const std::optional<Digest> blob = state_.blob_of(inode);
+    const std::optional<ServedName> blob = state_.blob_of(inode);
     const auto known = blob ? files_.size(*blob) : std::nullopt;
     if (!known) return answer(slot, ESTALE, {});
     size = *known;
@@ -193,7 +193,7 @@ void FuseSession::open(char* slot) {
 
 void FuseSession::read(char* slot) {
   const auto& in = argument_of<fuse_read_in>(slot);
-  const std::optional<Digest> blob = state_.blob_of(header_of(slot).nodeid);
+  const std::optional<ServedName> blob = state_.blob_of(header_of(slot).nodeid);
   if (!blob) return answer(slot, ESTALE, {});
   files_.read(*blob, in.offset, in.size,
               [this, slot](int error, std::span<const std::byte> bytes) { answer(slot, error, bytes); });

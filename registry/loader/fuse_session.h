@@ -14,14 +14,14 @@
 
 namespace dsec::registry {
 
-/// What a filesystem of blobs is made of: one directory, whose files are named by digest. Any thread.
+/// What a filesystem of blobs is made of: one directory, whose files have their names (ServedName). Any thread.
 class FuseFiles {
  public:
   virtual ~FuseFiles() = default;
   /// Bytes of a blob; empty when there is none that is loaded on demand. Throws Error.
-  virtual std::optional<std::uint64_t> size(const Digest& blob) = 0;
+  virtual std::optional<std::uint64_t> size(const ServedName& blob) = 0;
   /// Calls `done` once, now or later, from any thread: an errno or 0, and what was read, which is valid for the call.
-  virtual void read(const Digest& blob, std::uint64_t offset, std::size_t size,
+  virtual void read(const ServedName& blob, std::uint64_t offset, std::size_t size,
                     std::function<void(int error, std::span<const std::byte> bytes)> done) = 0;
 };
 

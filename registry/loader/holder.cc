@@ -25,6 +25,8 @@ using std::chrono::milliseconds;
 constexpr char kEnd[] = "end";
 // Something that kills it again and again shall not keep the processor busy.
 constexpr milliseconds kLived{1000}, kFirstRest{50}, kLongestRest{2000};
+// About half a minute. Then who waits shall get an error rather than wait on: closing everything gives it to them.
+constexpr int kMostFailures = 20;
 
 std::pair<UniqueFd, UniqueFd> make_link() {
   int ends[2];
@@ -51,7 +53,7 @@ SpawnOptions options_for(const char* what, const LoaderDescriptors& descriptors,
 void hold(const LoaderDescriptors& descriptors, UniqueFd link, UniqueFd ready, const std::string& program,
           const std::string& home) {
   milliseconds rest{0};
-  for (;;) {
+  for (int failures = 0; failures < kMostFailures;) {
     const auto began = std::chrono::steady_clock::now();
     std::optional<ChildProcess> server;
     try {
@@ -77,9 +79,11 @@ void hold(const LoaderDescriptors& descriptors, UniqueFd link, UniqueFd ready, c
     server.reset();
     ready.reset();
     const bool lived = std::chrono::steady_clock::now() - began > kLived;
+    failures = lived ? 0 : failures + 1;
     rest = lived ? milliseconds(0) : std::clamp(rest * 2, kFirstRest, kLongestRest);
     std::this_thread::sleep_for(rest);
   }
+  throw failure("the server does not live: the holder gives up, and reads fail");
 }
 
 UniqueFd start_holder(const LoaderDescriptors& descriptors, const std::string& program, const std::string& home) {

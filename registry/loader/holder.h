@@ -15,8 +15,9 @@ struct LoaderDescriptors {
 /// The arguments of the program by which its processes know what they are.
 inline constexpr char kHold[] = "hold", kServe[] = "serve";
 
-/// Keeps the descriptors and starts a server whenever there is none; returns when a server has ended for lack of work.
-/// `link`: of a server that runs, else invalid. `ready`: given to the first server alone. `program`: what is started.
+/// Keeps the descriptors and starts a server whenever there is none; returns when a server has ended for lack of work,
+/// and throws Error when none lives. `link`: of a server that runs, else invalid. `ready`: given to the first server
+/// alone. `program`: what is started.
 void hold(const LoaderDescriptors& descriptors, UniqueFd link, UniqueFd ready, const std::string& program,
           const std::string& home);
 

@@ -72,7 +72,7 @@ Loader::~Loader() {
 std::shared_ptr<LoadedBlob> Loader::open(RemoteBlob remote, std::string raw_digests) {
   ChunkDigests digests(std::move(raw_digests), remote.blob.size);
   auto blob = std::make_shared<LoadedBlob>(std::move(remote), std::move(digests));
-  blob->cache_ = cache_.open(blob->remote_.blob.digest, blob->digests_);
+  blob->cache_ = cache_.open({blob->remote_.blob.digest, blob->remote_.chunks}, blob->digests_);
   check_complete(blob);
   return blob;
 }

@@ -13,6 +13,7 @@
 #include "core/base/files.h"
 #include "core/base/resident.h"
 #include "registry/loader/protocol.h"
+#include "registry/loader/served_name.h"
 
 namespace dsec::registry {
 namespace {
@@ -61,8 +62,8 @@ class LoaderVisit : public engine::BlobLoader::Visit {
       : socket_(std::move(socket)), root_(std::move(root)), instance_(std::move(instance)) {}
 
   const std::string& instance() const override { return instance_; }
-  UniqueFd open(const Digest& blob) override {
-    UniqueFd file(::openat(root_.get(), blob.hex().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  UniqueFd open(const Digest& blob, const Digest& chunks) override {
+    UniqueFd file(::openat(root_.get(), ServedName{blob, chunks}.str().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     if (file) return file;
     if (errno == ENOENT)
       throw failure("blob " + blob.brief() + " is neither here nor loaded on demand").hint("pull the layer again");

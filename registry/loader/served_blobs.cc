@@ -31,9 +31,10 @@ int read_file_part(int fd, std::uint64_t offset, std::span<std::byte> bytes, std
 class ServedBlobs::CountedSource : public ChunkSource {
  public:
   CountedSource(ChunkSource& source, SharedState& state) : source_(source), state_(state) {}
-  void read(const BlobOrigin& origin, const Blob& blob, std::uint64_t offset, std::span<std::byte> bytes) override {
+  void read(const BlobOrigin& origin, const RemoteBlob& blob, std::uint64_t offset,
+            std::span<std::byte> bytes) override {
     source_.read(origin, blob, offset, bytes);
-    if (const auto inode = state_.inode_of(blob.digest)) state_.add_fetched(*inode, bytes.size());
+    if (const auto inode = state_.inode_of({blob.blob.digest, blob.chunks})) state_.add_fetched(*inode, bytes.size());
   }
 
  private:
@@ -67,13 +68,13 @@ ServedBlobs::~ServedBlobs() {
   adopter_.join();
 }
 
-std::optional<std::uint64_t> ServedBlobs::size(const Digest& blob) {
-  const std::optional<OnDemandBlob> known = store_.on_demand(blob);
+std::optional<std::uint64_t> ServedBlobs::size(const ServedName& blob) {
+  const std::optional<OnDemandBlob> known = store_.on_demand(blob.blob, blob.chunks);
   if (!known) return std::nullopt;
   return known->blob.size;
 }
 
-ServedBlobs::Served ServedBlobs::find(const Digest& blob) {
+ServedBlobs::Served ServedBlobs::find(const ServedName& blob) {
   const auto known = [&]() -> std::optional<Served> {
     const std::lock_guard lock(mutex_);
     const auto found = blobs_.find(blob);
@@ -88,16 +89,17 @@ ServedBlobs::Served ServedBlobs::find(const Digest& blob) {
   return blobs_.emplace(blob, std::move(opened)).first->second;
 }
 
-ServedBlobs::Served ServedBlobs::open(const Digest& blob) {
-  if (UniqueFd file(::open(store_.blob_file(blob).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC)); file)
+ServedBlobs::Served ServedBlobs::open(const ServedName& blob) {
+  if (UniqueFd file(::open(store_.blob_file(blob.blob).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC)); file)
     return std::make_shared<UniqueFd>(std::move(file));
-  std::optional<OnDemandBlob> known = store_.on_demand(blob);
-  if (!known) throw failure("blob " + blob.str() + " is not loaded on demand");
+  std::optional<OnDemandBlob> known = store_.on_demand(blob.blob, blob.chunks);
+  if (!known) throw failure("blob " + blob.blob.str() + " is not loaded on demand");
   std::string digests = read_file(store_.blob_path(known->chunks));
-  return loader_->open({known->blob, std::move(known->layer), std::move(known->origins)}, std::move(digests));
+  return loader_->open({known->blob, known->chunks, std::move(known->layer), std::move(known->origins)},
+                       std::move(digests));
 }
 
-void ServedBlobs::read(const Digest& blob, std::uint64_t offset, std::size_t size,
+void ServedBlobs::read(const ServedName& blob, std::uint64_t offset, std::size_t size,
                        std::function<void(int error, std::span<const std::byte> bytes)> done) {
   Served served;
   try {
@@ -161,16 +163,16 @@ bool ServedBlobs::busy() {
 Json ServedBlobs::status() {
   Json blobs = Json::array(), problems = Json::array();
   for (const std::uint64_t inode : state_.inodes()) {
-    const Digest digest = *state_.blob_of(inode);
-    const std::optional<OnDemandBlob> known = store_.on_demand(digest);
+    const ServedName name = *state_.blob_of(inode);
+    const std::optional<OnDemandBlob> known = store_.on_demand(name.blob, name.chunks);
     if (!known) continue;
-    Json row = {{"digest", digest.str()},
+    Json row = {{"digest", name.blob.str()},
                 {"layer", known->layer},
                 {"bytes", known->blob.size},
                 {"here", known->blob.size},
                 {"fetched", state_.fetched(inode)}};
     const std::lock_guard lock(mutex_);
-    const auto served = blobs_.find(digest);
+    const auto served = blobs_.find(name);
     if (served == blobs_.end())
       row["here"] = nullptr;  // not read since this server began
     else if (const auto* loaded = std::get_if<std::shared_ptr<LoadedBlob>>(&served->second))

@@ -24,8 +24,8 @@ class ServedBlobs : public FuseFiles {
               std::function<void(const std::string&)> log);
   ~ServedBlobs() override;
 
-  std::optional<std::uint64_t> size(const Digest& blob) override;
-  void read(const Digest& blob, std::uint64_t offset, std::size_t size,
+  std::optional<std::uint64_t> size(const ServedName& blob) override;
+  void read(const ServedName& blob, std::uint64_t offset, std::size_t size,
             std::function<void(int error, std::span<const std::byte> bytes)> done) override;
 
   /// Whether a blob is being taken into the store.
@@ -37,8 +37,8 @@ class ServedBlobs : public FuseFiles {
   class CountedSource;
   using Local = std::shared_ptr<UniqueFd>;
   using Served = std::variant<Local, std::shared_ptr<LoadedBlob>>;
-  Served find(const Digest& blob);
-  Served open(const Digest& blob);
+  Served find(const ServedName& blob);
+  Served open(const ServedName& blob);
   void adopt_loop();
   void adopt(LoadedBlob& blob);
 
@@ -49,7 +49,7 @@ class ServedBlobs : public FuseFiles {
   const std::unique_ptr<CountedSource> source_;
   std::mutex opening_;
   std::mutex mutex_;  ///< of what follows
-  std::map<Digest, Served> blobs_;
+  std::map<ServedName, Served> blobs_;
   std::deque<std::shared_ptr<LoadedBlob>> complete_;
   std::condition_variable adopting_;
   bool stop_ = false, adopting_now_ = false;

@@ -27,7 +27,7 @@ struct SharedState::Layout {
   struct Node {
     std::atomic<std::uint32_t> used;  ///< set last
     std::uint32_t reserved;
-    char digest[kRawDigestSize];
+    char name[2 * kRawDigestSize];  ///< digests of blob and chunks
     std::atomic<std::uint64_t> fetched;
   } nodes[kNodes];
   std::atomic<std::uint64_t> handles[kHandles];
@@ -92,26 +92,27 @@ std::vector<char*> SharedState::slots_under_way() {
   return slots;
 }
 
-std::optional<std::uint64_t> SharedState::inode_of(const Digest& blob) {
-  const std::string raw = raw_digest(blob);
+std::optional<std::uint64_t> SharedState::inode_of(const ServedName& blob) {
+  const std::string raw = raw_digest(blob.blob) + raw_digest(blob.chunks);
   const std::lock_guard lock(mutex_);
   for (std::uint64_t i = 0; i < kNodes; ++i) {
     Layout::Node& node = layout_->nodes[i];
     if (node.used.load() == 0) {
-      std::memcpy(node.digest, raw.data(), raw.size());
+      std::memcpy(node.name, raw.data(), raw.size());
       node.used.store(1);
       return i + kFirstInode;
     }
-    if (std::memcmp(node.digest, raw.data(), raw.size()) == 0) return i + kFirstInode;
+    if (std::memcmp(node.name, raw.data(), raw.size()) == 0) return i + kFirstInode;
   }
   return std::nullopt;
 }
 
-std::optional<Digest> SharedState::blob_of(std::uint64_t inode) const {
+std::optional<ServedName> SharedState::blob_of(std::uint64_t inode) const {
   if (inode < kFirstInode || inode - kFirstInode >= kNodes) return std::nullopt;
   const Layout::Node& node = layout_->nodes[inode - kFirstInode];
   if (node.used.load() == 0) return std::nullopt;
-  return digest_from_raw({node.digest, sizeof node.digest});
+  return ServedName{digest_from_raw({node.name, kRawDigestSize}),
+                    digest_from_raw({node.name + kRawDigestSize, kRawDigestSize})};
 }
 
 bool SharedState::add_handle(std::uint64_t handle) {

@@ -10,6 +10,7 @@
 
 #include "core/base/digest.h"
 #include "core/base/unique_fd.h"
+#include "registry/loader/served_name.h"
 
 namespace dsec::registry {
 
@@ -45,8 +46,8 @@ class SharedState {
   std::vector<char*> slots_under_way();
 
   /// The inode of a blob, which it has from now on; empty when there are too many.
-  std::optional<std::uint64_t> inode_of(const Digest& blob);
-  std::optional<Digest> blob_of(std::uint64_t inode) const;
+  std::optional<std::uint64_t> inode_of(const ServedName& blob);
+  std::optional<ServedName> blob_of(std::uint64_t inode) const;
   /// An open file, by a number that the kernel gave the request for it: the same twice is one. False when there are too
   /// many.
   bool add_handle(std::uint64_t handle);

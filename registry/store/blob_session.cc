@@ -129,7 +129,7 @@ void LocalStore::Session::hold_on_demand(const Blob& blob, const Digest& chunks,
   index
       ->prepare(
           "INSERT INTO blob_sources (blob, registry, chunks, allow_any_fs) VALUES (?, ?, ?, ?) "
-          "ON CONFLICT (blob, registry) DO UPDATE SET chunks = excluded.chunks, allow_any_fs = excluded.allow_any_fs")
+          "ON CONFLICT (blob, registry, chunks) DO UPDATE SET allow_any_fs = excluded.allow_any_fs")
       .bind(blob.digest.hex())
       .bind(origin.registry)
       .bind(chunks.hex())

@@ -27,4 +27,7 @@ class LocalStore::Session final : public engine::BlobSession {
   std::int64_t id_;
 };
 
+/// Whether a registry is known that gives the blob, of this size, piece by piece.
+bool has_source(Database& database, const Blob& blob);
+
 }  // namespace dsec::registry

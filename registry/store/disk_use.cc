@@ -51,9 +51,11 @@ DiskUse disk_use(LocalStore& store) {
       for (const Blob& blob : image.blobs) {
         if (!own.insert(blob.digest).second) continue;
         const auto found = here.find(blob.digest);
-        if (found == here.end() && !store.has_blob(blob.digest) && store.on_demand(blob.digest)) {
+        const auto remote =
+            found == here.end() && !store.has_blob(blob.digest) ? store.on_demand(blob.digest) : std::nullopt;
+        if (remote) {
           row.on_demand += blob.size;
-          row.on_demand_here += allocated_bytes(store.chunks() / blob.digest.hex());
+          row.on_demand_here += allocated_bytes(store.chunks() / (blob.digest.hex() + "-" + remote->chunks.hex()));
           continue;
         }
         if (found == here.end()) {

@@ -74,8 +74,9 @@ class LocalStore final : public engine::LayerStore {
   /// Holds a data blob that is loaded while it is used, from the registry at this URL and from those that were given
   /// before. `chunks` names the blob with its chunk digests, which the session holds.
   void hold_on_demand(engine::BlobSession& session, const Blob& blob, const Digest& chunks, const BlobOrigin& origin);
-  /// What is recorded of such a blob, whether or not it has come wholly by now; empty for others.
-  std::optional<OnDemandBlob> on_demand(const Digest& blob);
+  /// What is recorded of such a blob, whether or not it has come wholly by now; empty for others. With `chunks`: as
+  /// layers give it that have these chunk digests for it. Others may have wrong ones, which must not count for these.
+  std::optional<OnDemandBlob> on_demand(const Digest& blob, const std::optional<Digest>& chunks = {});
   /// Whether some of the layer's blobs are loaded while they are used, since they are not here.
   bool is_on_demand(const LayerManifest& manifest);
   /// Called by blob_path() for a blob that is loaded on demand, to bring all of it into the store.

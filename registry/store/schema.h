@@ -92,9 +92,9 @@ CREATE TABLE lock_layers (
 CREATE TABLE blob_sources (
   blob         TEXT NOT NULL REFERENCES blobs (digest) ON DELETE CASCADE,
   registry     TEXT NOT NULL,     -- URL
-  chunks       TEXT NOT NULL,     -- digest of the blob with its chunk digests, which is in the store
+  chunks       TEXT NOT NULL,     -- digest of the blob with its chunk digests, which is in the store; a layer may lie
   allow_any_fs INTEGER NOT NULL,  -- 1: it was named with --allow-any-fs
-  PRIMARY KEY (blob, registry)
+  PRIMARY KEY (blob, registry, chunks)
 ) WITHOUT ROWID;
 )sql",
 };

@@ -141,11 +141,19 @@ def test_a_sandbox_runs_before_its_layer_has_come_and_reads_the_same(dsec, world
 @pytest.mark.guest_slow("the kernel does not decide it")
 def test_run_pulls_on_demand_when_it_is_told_and_by_configuration(dsec, world, work):
     world.publish_to_folder()
-    assert dsec.ok("run", "--on-demand", "--registry", world.url, "base/box", "--", "echo", "here") == "here\n"
+    (work / "tool").mkdir()
+    (work / "tool/readme").write_text("a tool\n")
+    world.author.ok("import", "toolkit/tool", f"dir:{work}/tool", "--to", "/opt/tool")
+    world.author.ok("publish", "toolkit/tool", "--to", world.url)
+    # Stacking looks at what is there, not into it.
+    run = ["run", "--on-demand", "--registry", world.url, "base/box", "toolkit/tool", "--"]
+    assert dsec.ok(*run, "cat", "/opt/tool/readme") == "a tool\n"
     assert not world.stored.exists()
     second = Dsec(work / "second", work)
     world.configure(f"on_demand: true\nregistries: {{r: '{world.url}'}}\n")
     assert second.json("pull", "base/box")["bytes_on_demand"] == world.data["size"]
+    second.ok("layer", "verify")
+    assert "on demand" in second.ok("layer", "verify", "base/box")
     # A whole pull after it brings the rest.
     world.configure(f"registries: {{r: '{world.url}'}}\n")
     assert second.json("pull", "base/box")["bytes_copied"] == world.data["size"]

@@ -18,13 +18,15 @@ constexpr std::uint64_t kNoLimit = 1ull << 40;
 
 struct Blobs {
   explicit Blobs(std::size_t size, unsigned seed = 1)
-      : data(random_bytes(size, seed)), digests(digests_of(data), size), digest(Digest::of(data)) {}
+      : data(random_bytes(size, seed)),
+        digests(digests_of(data), size),
+        name{Digest::of(data), Digest::of(digests_of(data))} {}
   std::span<const std::byte> chunk(std::uint64_t number) const {
     return std::as_bytes(std::span(data)).subspan(number * kChunkSize, digests.size_of(number));
   }
   const std::string data;
   const ChunkDigests digests;
-  const Digest digest;
+  const ServedName name;
 };
 
 std::string read(CachedBlob& cached, std::uint64_t offset, std::size_t size) {
@@ -46,7 +48,7 @@ TEST_CASE("what was put into the chunk cache comes out, also for the next proces
   const Blobs blob(3 * kChunkSize + 100);
   {
     ChunkCache cache(directory.path() / "chunks", kNoLimit);
-    const auto cached = cache.open(blob.digest, blob.digests);
+    const auto cached = cache.open(blob.name, blob.digests);
     CHECK(read(*cached, 0, 10) == "not here");
     REQUIRE(cached->write(1, blob.chunk(1)));
     REQUIRE(cached->write(3, blob.chunk(3)));
@@ -55,7 +57,7 @@ TEST_CASE("what was put into the chunk cache comes out, also for the next proces
     CHECK(cache.bytes() == kChunkSize + 100);
   }
   ChunkCache cache(directory.path() / "chunks", kNoLimit);
-  const auto cached = cache.open(blob.digest, blob.digests);
+  const auto cached = cache.open(blob.name, blob.digests);
   CHECK(read(*cached, 3 * kChunkSize, 100) == blob.data.substr(3 * kChunkSize));
   CHECK_FALSE(cached->complete());
   cached->write(0, blob.chunk(0));
@@ -67,10 +69,10 @@ TEST_CASE("what was put into the chunk cache comes out, also for the next proces
 TEST_CASE("chunks of another boot are hashed before they are served", "[registry][loader]") {
   const TempDirectory directory(fs::temp_directory_path());
   const Blobs blob(3 * kChunkSize);
-  const fs::path data = directory.path() / "chunks" / blob.digest.hex(), map = data.native() + ".map";
+  const fs::path data = directory.path() / "chunks" / blob.name.str(), map = data.native() + ".map";
   {
     ChunkCache cache(directory.path() / "chunks", kNoLimit);
-    const auto cached = cache.open(blob.digest, blob.digests);
+    const auto cached = cache.open(blob.name, blob.digests);
     for (int chunk = 0; chunk < 3; ++chunk)
       cached->write(static_cast<std::uint64_t>(chunk), blob.chunk(static_cast<std::uint64_t>(chunk)));
   }
@@ -80,7 +82,7 @@ TEST_CASE("chunks of another boot are hashed before they are served", "[registry
   }
   let_another_boot_have_written(map);
   ChunkCache cache(directory.path() / "chunks", kNoLimit);
-  auto cached = cache.open(blob.digest, blob.digests);
+  auto cached = cache.open(blob.name, blob.digests);
   CHECK(read(*cached, 0, 100) == blob.data.substr(0, 100));
   CHECK(read(*cached, kChunkSize, 100) == "not here");
   CHECK_FALSE(cached->has(1));
@@ -92,10 +94,10 @@ TEST_CASE("chunks of another boot are hashed before they are served", "[registry
 TEST_CASE("a map that is not what it should be is thrown away with its chunks", "[registry][loader]") {
   const TempDirectory directory(fs::temp_directory_path());
   const Blobs blob(2 * kChunkSize);
-  const fs::path map = directory.path() / "chunks" / (blob.digest.hex() + ".map");
+  const fs::path map = directory.path() / "chunks" / (blob.name.str() + ".map");
   const std::string good = [&] {
     ChunkCache cache(directory.path() / "chunks", kNoLimit);
-    const auto cached = cache.open(blob.digest, blob.digests);
+    const auto cached = cache.open(blob.name, blob.digests);
     cached->write(0, blob.chunk(0));
     return read_file(map);
   }();
@@ -111,7 +113,7 @@ TEST_CASE("a map that is not what it should be is thrown away with its chunks", 
     CHECK_FALSE(ChunkMap::parse(text, blob.data.size()));
     write_file_atomic(map, text, 0600);
     ChunkCache cache(directory.path() / "chunks", kNoLimit);
-    const auto cached = cache.open(blob.digest, blob.digests);
+    const auto cached = cache.open(blob.name, blob.digests);
     CHECK(read(*cached, 0, 10) == "not here");
     CHECK(cached->write(0, blob.chunk(0)));
     CHECK(read(*cached, 0, 10) == blob.data.substr(0, 10));
@@ -123,16 +125,16 @@ TEST_CASE("the chunk cache stays below its limit, and drops what nobody reads fi
   const Blobs old(4 * kChunkSize, 1), used(16 * kChunkSize, 2);
   ChunkCache cache(directory.path() / "chunks", 8 * kChunkSize);
   {
-    const auto cached = cache.open(old.digest, old.digests);
+    const auto cached = cache.open(old.name, old.digests);
     for (std::uint64_t chunk = 0; chunk < 4; ++chunk) cached->write(chunk, old.chunk(chunk));
   }
-  const auto cached = cache.open(used.digest, used.digests);
+  const auto cached = cache.open(used.name, used.digests);
   for (std::uint64_t chunk = 0; chunk < 16; ++chunk) {
     REQUIRE(cached->write(chunk, used.chunk(chunk)));
     CHECK(cache.bytes() <= 8 * kChunkSize);
     CHECK(read(*cached, chunk * kChunkSize, 10) == used.data.substr(chunk * kChunkSize, 10));
   }
-  CHECK_FALSE(fs::exists(directory.path() / "chunks" / old.digest.hex()));
+  CHECK_FALSE(fs::exists(directory.path() / "chunks" / old.name.str()));
   std::uint64_t here = 0;
   for (std::uint64_t chunk = 0; chunk < 16; ++chunk)
     if (cached->has(chunk)) {
@@ -142,7 +144,7 @@ TEST_CASE("the chunk cache stays below its limit, and drops what nobody reads fi
   CHECK(here >= 4);
   CHECK(here <= 8);
   struct stat status {};
-  REQUIRE(::stat((directory.path() / "chunks" / used.digest.hex()).c_str(), &status) == 0);
+  REQUIRE(::stat((directory.path() / "chunks" / used.name.str()).c_str(), &status) == 0);
   CHECK(static_cast<std::uint64_t>(status.st_blocks) * 512 <= 9 * kChunkSize);
 }
 
@@ -150,7 +152,7 @@ TEST_CASE("a pinned blob is not dropped, and can be moved away", "[registry][loa
   const TempDirectory directory(fs::temp_directory_path());
   const Blobs blob(4 * kChunkSize, 1), other(8 * kChunkSize, 2);
   ChunkCache cache(directory.path() / "chunks", 8 * kChunkSize);
-  const auto cached = cache.open(blob.digest, blob.digests), more = cache.open(other.digest, other.digests);
+  const auto cached = cache.open(blob.name, blob.digests), more = cache.open(other.name, other.digests);
   CHECK_FALSE(cached->pin());
   for (std::uint64_t chunk = 0; chunk < 4; ++chunk) cached->write(chunk, blob.chunk(chunk));
   REQUIRE(cached->pin());
@@ -169,7 +171,7 @@ TEST_CASE("a full disk keeps nothing, and harms nothing", "[registry][loader]") 
   {
     const Blobs blob(8 * kChunkSize);
     ChunkCache cache(directory.path() / "chunks", kNoLimit);
-    const auto cached = cache.open(blob.digest, blob.digests);
+    const auto cached = cache.open(blob.name, blob.digests);
     int kept = 0;
     for (std::uint64_t chunk = 0; chunk < 8; ++chunk) kept += cached->write(chunk, blob.chunk(chunk)) ? 1 : 0;
     CHECK(kept >= 2);

@@ -20,17 +20,17 @@ constexpr std::uint64_t kHasResend = 1ull << 39, kResent = 1ull << 63;
 
 class Files : public FuseFiles {
  public:
-  std::optional<std::uint64_t> size(const Digest& blob) override {
+  std::optional<std::uint64_t> size(const ServedName& blob) override {
     const auto found = files.find(blob);
     return found == files.end() ? std::nullopt : std::optional<std::uint64_t>(found->second.size());
   }
-  void read(const Digest& blob, std::uint64_t offset, std::size_t size,
+  void read(const ServedName& blob, std::uint64_t offset, std::size_t size,
             std::function<void(int, std::span<const std::byte>)> done) override {
     if (stalled) return;  // a server that is killed before it answers
     const std::string part = files.at(blob).substr(offset, size);
     done(0, std::as_bytes(std::span(part)));
   }
-  std::map<Digest, std::string> files;
+  std::map<ServedName, std::string> files;
   bool stalled = false;
 };
 
@@ -123,7 +123,7 @@ struct Connection {
     server->session.start(0, [] {});
   }
 
-  const Digest blob = Digest::of("a blob");
+  const ServedName blob{Digest::of("a blob"), Digest::of("its chunk digests")};
   Files files;
   UniqueFd memory, device, kernel;
   std::optional<Server> server;
@@ -134,10 +134,12 @@ struct Connection {
 
 TEST_CASE("blobs are files named by their digest, and nothing else is there", "[registry][loader]") {
   Connection connection;
-  const std::uint64_t inode = connection.lookup(connection.blob.hex());
+  const std::uint64_t inode = connection.lookup(connection.blob.str());
   CHECK(inode > FUSE_ROOT_ID);
-  CHECK(connection.lookup(connection.blob.hex()) == inode);
-  CHECK(connection.lookup(Digest::of("other").hex()) == 0);
+  CHECK(connection.lookup(connection.blob.str()) == inode);
+  CHECK(connection.lookup(ServedName{Digest::of("other"), connection.blob.chunks}.str()) == 0);
+  CHECK(connection.lookup(ServedName{connection.blob.blob, Digest::of("others")}.str()) == 0);
+  CHECK(connection.lookup(connection.blob.blob.hex()) == 0);
   CHECK(connection.lookup("x") == 0);
   const fuse_getattr_in none{};
   connection.ask(FUSE_GETATTR, inode, &none, sizeof none);
@@ -150,7 +152,7 @@ TEST_CASE("blobs are files named by their digest, and nothing else is there", "[
 
 TEST_CASE("files are read, never written, and counted while they are open", "[registry][loader]") {
   Connection connection;
-  const std::uint64_t inode = connection.lookup(connection.blob.hex());
+  const std::uint64_t inode = connection.lookup(connection.blob.str());
   const std::uint64_t file = connection.open(inode);
   CHECK(connection.server->state.handles() == 1);
   const std::uint64_t asked = connection.read(inode, 4990, 20);
@@ -170,7 +172,7 @@ TEST_CASE("files are read, never written, and counted while they are open", "[re
 
 TEST_CASE("an open file that is asked for again by its next server is one open file", "[registry][loader]") {
   Connection connection;
-  const std::uint64_t inode = connection.lookup(connection.blob.hex());
+  const std::uint64_t inode = connection.lookup(connection.blob.str());
   connection.open(inode);
   connection.next = (connection.next - 2) | kResent;
   connection.open(inode);
@@ -179,7 +181,7 @@ TEST_CASE("an open file that is asked for again by its next server is one open f
 
 TEST_CASE("the next server asks the kernel for what the last one did not answer", "[registry][loader]") {
   Connection connection;
-  const std::uint64_t inode = connection.lookup(connection.blob.hex());
+  const std::uint64_t inode = connection.lookup(connection.blob.str());
   connection.open(inode);
   connection.files.stalled = true;
   connection.read(inode, 0, 10);
@@ -198,7 +200,7 @@ TEST_CASE("the next server asks the kernel for what the last one did not answer"
 TEST_CASE("where the kernel cannot send it again the next server finds it in the holder's memory",
           "[registry][loader]") {
   Connection connection(0);
-  const std::uint64_t inode = connection.lookup(connection.blob.hex());
+  const std::uint64_t inode = connection.lookup(connection.blob.str());
   connection.files.stalled = true;
   const std::uint64_t first = connection.read(inode, 0, 10), second = connection.read(inode, 9990, 10);
   CHECK(connection.quiet());

@@ -27,7 +27,8 @@ struct Loading {
         cache(directory.path() / "chunks", limit),
         loader(source, cache, {.timeout = timeout, .requests = 4}, {},
                [this](const std::shared_ptr<LoadedBlob>&) { ++completed; }),
-        blob(loader.open({{BlobRole::Data, Digest::of(data), size}, "base/x", std::move(origins)}, digests_of(data))) {}
+        blob(loader.open({{BlobRole::Data, Digest::of(data), size}, Digest::of("chunks"), "base/x", std::move(origins)},
+                         digests_of(data))) {}
 
   std::future<Answer> begin(std::uint64_t offset, std::size_t length) {
     auto promise = std::make_shared<std::promise<Answer>>();
@@ -144,7 +145,8 @@ TEST_CASE("without room for a cache reads go on", "[registry][loader]") {
 TEST_CASE("digests that are not those of the blob's size are refused", "[registry][loader]") {
   Loading loading(4 * kChunkSize);
   CHECK_THROWS_AS(
-      loading.loader.open({{BlobRole::Data, Digest::of("x"), 5 * kChunkSize}, "base/x", {}}, digests_of(loading.data)),
+      loading.loader.open({{BlobRole::Data, Digest::of("x"), 5 * kChunkSize}, Digest::of("c"), "base/x", {}},
+                          digests_of(loading.data)),
       Error);
 }
 

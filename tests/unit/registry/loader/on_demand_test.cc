@@ -51,6 +51,21 @@ TEST_CASE("a pull on demand brings all but the data, and says so", "[registry][l
   CHECK(pull(made.to.store, named("base/x:1"), made.address, made.progress, PullMode::OnDemand).bytes_copied == 0);
 }
 
+TEST_CASE("a layer that lies about the chunks of a blob lies about its own alone", "[registry][loader]") {
+  OnDemand made;
+  const Digest& right = made.layer.manifest.images[0].blob(BlobRole::Chunks).digest;
+  const Digest wrong = Digest::of("chunk digests of other bytes");
+  const auto session = made.to.store.begin_session();
+  made.to.store.hold_on_demand(*session, made.blob(), wrong, {"file:///liar"});
+  const auto known = made.to.store.on_demand(made.blob().digest, right);
+  REQUIRE(known);
+  CHECK(known->chunks == right);
+  REQUIRE(known->origins.size() == 1);
+  CHECK(known->origins[0].registry == made.from.registry_url());
+  CHECK(made.to.store.on_demand(made.blob().digest, wrong)->origins[0].registry == "file:///liar");
+  CHECK_FALSE(made.to.store.on_demand(made.blob().digest, Digest::of("nobody's")));
+}
+
 TEST_CASE("a whole pull after one on demand brings the rest", "[registry][loader]") {
   OnDemand made;
   CHECK(pull(made.to.store, named("base/x:1"), made.address, made.progress).bytes_copied == made.data.size());
@@ -95,7 +110,8 @@ TEST_CASE("gc removes the chunks of layers that are gone, and no others", "[regi
   OnDemand made;
   const ChunkDigests digests(digests_of(made.data), made.data.size());
   ChunkCache cache(made.to.store.chunks(), 1ull << 40);
-  const auto cached = cache.open(made.blob().digest, digests);
+  const auto cached =
+      cache.open({made.blob().digest, made.layer.manifest.images[0].blob(BlobRole::Chunks).digest}, digests);
   REQUIRE(cached->write(0, std::as_bytes(std::span(made.data)).first(kChunkSize)));
   collect_garbage(made.to.store, {}, false);
   CHECK(fs::exists(cached->file()));

@@ -26,7 +26,7 @@ class TestSource : public ChunkSource {
  public:
   explicit TestSource(std::string data) : data_(std::move(data)) {}
 
-  void read(const BlobOrigin& origin, const Blob&, std::uint64_t offset, std::span<std::byte> bytes) override {
+  void read(const BlobOrigin& origin, const RemoteBlob&, std::uint64_t offset, std::span<std::byte> bytes) override {
     std::unique_lock lock(mutex_);
     ++requests;
     bytes_read += bytes.size();
