@@ -22,7 +22,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr char kEnd[] = "end";
+constexpr char kEnd[] = "end", kServing[] = "serving";
 // Something that kills it again and again shall not keep the processor busy.
 constexpr milliseconds kLived{1000}, kFirstRest{50}, kLongestRest{2000};
 // About half a minute. Then who waits shall get an error rather than wait on: closing everything gives it to them.
@@ -65,12 +65,14 @@ void hold(const LoaderDescriptors& descriptors, UniqueFd link, UniqueFd ready, c
         link = std::move(here);
         ready.reset();
       }
-      while (const auto message = receive_message(link.get()))
+      while (const auto message = receive_message(link.get())) {
+        if (*message == kServing) failures = 0;
         if (*message == kEnd) {
           link.reset();
           if (server) server->wait();
           return;
         }
+      }
     } catch (const std::exception& error) {
       std::cerr << "dsec-loader: " << error.what() << '\n';
     }
@@ -79,11 +81,11 @@ void hold(const LoaderDescriptors& descriptors, UniqueFd link, UniqueFd ready, c
     server.reset();
     ready.reset();
     const bool lived = std::chrono::steady_clock::now() - began > kLived;
-    failures = lived ? 0 : failures + 1;
+    ++failures;
     rest = lived ? milliseconds(0) : std::clamp(rest * 2, kFirstRest, kLongestRest);
     std::this_thread::sleep_for(rest);
   }
-  throw failure("the server does not live: the holder gives up, and reads fail");
+  throw failure("no server comes to serve: the holder gives up, and reads fail");
 }
 
 UniqueFd start_holder(const LoaderDescriptors& descriptors, const std::string& program, const std::string& home) {
@@ -96,6 +98,14 @@ UniqueFd start_holder(const LoaderDescriptors& descriptors, const std::string& p
     holders.pop_front();
   }
   return std::move(here);
+}
+
+void tell_holder(int link) {
+  try {
+    send_message(link, kServing);
+  } catch (const Error&) {
+    // It is about to be replaced.
+  }
 }
 
 void end_holder(int link) {

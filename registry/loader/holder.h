@@ -24,6 +24,9 @@ void hold(const LoaderDescriptors& descriptors, UniqueFd link, UniqueFd ready, c
 /// The server's side: a new holder for one that died; returns the server's end of the link to it.
 UniqueFd start_holder(const LoaderDescriptors& descriptors, const std::string& program, const std::string& home);
 
+/// Tells the holder that the server serves.
+void tell_holder(int link);
+
 /// Tells the holder that the server ends because nobody needs it, and waits until it has heard.
 void end_holder(int link);
 

@@ -56,6 +56,7 @@ class Server {
       const std::uint64_t one = 1;
       if (::write(gone_.get(), &one, sizeof one) < 0) ::_exit(1);
     });
+    tell_holder(link_.get());
     if (ready && ::write(ready.get(), "1", 1) < 0) log_line("tell that it is ready: " + errno_text(errno));
     ready.reset();
     while (!poll_once()) {
