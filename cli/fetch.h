@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/engine/layer_store.h"
+#include "registry/pull.h"
 
 namespace dsec::cli {
 
@@ -13,6 +14,7 @@ class Invocation;
 /// The layers from the store. What is not there is pulled first: from the registries given by name or URL, or else from
 /// all that are configured, in order.
 std::vector<engine::StoredLayer> find_or_pull(Invocation& call, std::span<const LayerRef> refs,
-                                              std::span<const std::string> registries);
+                                              std::span<const std::string> registries,
+                                              registry::PullMode mode = registry::PullMode::Whole);
 
 }  // namespace dsec::cli

@@ -25,4 +25,13 @@ registry::RegistryAddress find(const RegistryFlag& flag) {
   return address;
 }
 
+void declare_on_demand(Command& command, bool& on_demand) {
+  command.flag("--on-demand", on_demand, "Copy what mounting takes; contents of files come when they are read");
+}
+
+registry::PullMode pull_mode(bool on_demand) {
+  if (!on_demand) on_demand = Config::load().on_demand.value_or(OnDemandConfig{}).by_default;
+  return on_demand ? registry::PullMode::OnDemand : registry::PullMode::Whole;
+}
+
 }  // namespace dsec::cli

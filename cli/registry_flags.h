@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "registry/pull.h"
 #include "registry/registry_url.h"
 
 namespace dsec::cli {
@@ -19,5 +20,9 @@ void declare(Command& command, const std::string& name, const std::string& help,
 
 /// By name or URL. Throws Error (Usage), also when the flag was not given and no single registry is configured.
 registry::RegistryAddress find(const RegistryFlag& flag);
+
+/// --on-demand; pull_mode() also looks at the configuration.
+void declare_on_demand(Command& command, bool& on_demand);
+registry::PullMode pull_mode(bool on_demand);
 
 }  // namespace dsec::cli

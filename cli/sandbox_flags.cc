@@ -8,6 +8,7 @@
 #include "cli/environment.h"
 #include "cli/fetch.h"
 #include "cli/invocation.h"
+#include "cli/registry_flags.h"
 #include "cli/terminal.h"
 #include "cli/wiring.h"
 #include "core/base/error.h"
@@ -25,6 +26,7 @@ void declare(Command& command, SandboxFlags& flags) {
   command.options("--toolkit", "REF", flags.toolkits, "Toolkit layer over the workspace");
   command.options("--registry", "NAME|URL", flags.registries,
                   "Where to pull layers from that are not here (default: all that are configured)");
+  declare_on_demand(command, flags.on_demand);
   command.option("--name", "NAME", flags.name, "Name of the sandbox");
   command.options("-l,--label", "KEY=VALUE", flags.labels, "Label of the sandbox");
   command.options("-e,--env", "NAME[=VALUE]", flags.env, "Set a variable; without a value, take it from here");
@@ -213,7 +215,7 @@ SandboxSpec compose(Invocation& call, const SandboxFlags& flags) {
   put_flags(flags, request);
   std::vector<engine::StoredLayer> layers;
   try {
-    layers = find_or_pull(call, request.layers, flags.registries);
+    layers = find_or_pull(call, request.layers, flags.registries, pull_mode(flags.on_demand));
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::Usage && environment)
       refuse_dangling_references(call, flags.what.front(), flags.file, parse_labels(flags.args));

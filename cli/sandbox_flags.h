@@ -29,7 +29,7 @@ struct SandboxFlags {
   std::optional<double> cpus;
   std::optional<std::uint64_t> memory, pids, disk, output_limit;
   std::optional<std::chrono::milliseconds> lifetime, idle, idle_pause;
-  bool read_only = false, accept_conflicts = false;
+  bool read_only = false, accept_conflicts = false, on_demand = false;
 };
 
 void declare(Command& command, SandboxFlags& flags);

@@ -1,9 +1,12 @@
 #include "cli/wiring.h"
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "cli/progress.h"
 #include "core/base/error.h"
+#include "core/base/units.h"
 #include "layers/branch/packer.h"
 #include "layers/build/cache_mounts.h"
 #include "layers/build/downloads.h"
@@ -11,7 +14,9 @@
 #include "layers/erofs/mkfs.h"
 #include "layers/mount/layer_mounter.h"
 #include "registry/gc/leftovers.h"
+#include "registry/loader/loader_client.h"
 #include "registry/oci/remote_image.h"
+#include "registry/pull.h"
 #include "registry/store/local_store.h"
 #include "runners/container/container_runner.h"
 #include "runners/doctor.h"
@@ -30,12 +35,38 @@ void examine_mkfs(runners::HostFacts& facts) {
   }
 }
 
+// What the loader of this home, if one runs, could not load.
+void add_loader(std::vector<runners::HostCheck>& checks) {
+  using runners::CheckStatus;
+  const auto add = [&](CheckStatus status, std::string found, std::string mend = "") {
+    checks.push_back({"storage", "layers on demand", status, std::move(found), std::move(mend)});
+  };
+  try {
+    const Json status = registry::loader_status(engine::Home::place());
+    if (status.is_null()) return add(CheckStatus::Ok, "none is in use");
+    std::uint64_t fetched = 0, bytes = 0;
+    for (const Json& blob : status["blobs"]) {
+      fetched += json_u64_or(blob, "fetched", 0);
+      bytes += json_u64_or(blob, "bytes", 0);
+    }
+    add(CheckStatus::Ok, format_size(fetched) + " of " + format_size(bytes) + " fetched");
+    for (const Json& problem : status["problems"])
+      add(CheckStatus::Warn,
+          json_string(problem, "what") + " (" + std::to_string(json_u64(problem, "count")) + " times, last " +
+              json_string(problem, "last") + ")",
+          "dsec registry check, and whether the registry can be reached: sandboxes that need it get errors");
+  } catch (const Error& error) {
+    add(CheckStatus::Warn, error.message());
+  }
+}
+
 }  // namespace
 
 // In this order: what is made later stands on what was made before, and goes first.
 struct Wiring::Parts {
   std::optional<engine::Home> home;
   std::unique_ptr<registry::LocalStore> store;
+  std::unique_ptr<engine::BlobLoader> loader;
   std::unique_ptr<engine::LayerMounter> mounter;
   std::unique_ptr<engine::LayerPacker> packer;
   std::unique_ptr<engine::Runner> container;
@@ -53,11 +84,21 @@ const engine::Home& Wiring::home() {
 bool Wiring::home_used() const noexcept { return parts_->home.has_value(); }
 
 registry::LocalStore& Wiring::store() {
-  if (!parts_->store) parts_->store = registry::open_store(home());
+  if (!parts_->store) {
+    parts_->store = registry::open_store(home());
+    parts_->store->set_fetch([&store = *parts_->store](const registry::OnDemandBlob& blob) {
+      const auto progress = make_progress(false);
+      registry::fetch_whole(store, blob, *progress);
+    });
+  }
   return *parts_->store;
 }
 
 engine::LayerStore& Wiring::layer_store() { return store(); }
+
+bool Wiring::is_on_demand(const engine::StoredLayer& layer) { return store().is_on_demand(layer.manifest); }
+
+Json Wiring::on_demand_use(std::span<const Digest> layers) { return registry::on_demand_use(store(), layers); }
 
 engine::OpenRemoteImage Wiring::images() { return registry::remote_images(); }
 
@@ -72,8 +113,14 @@ std::vector<Wiring::PrunedCache> Wiring::prune_build_caches(bool all, bool dry_r
   return pruned;
 }
 
+engine::BlobLoader& Wiring::loader() {
+  if (!parts_->loader)
+    parts_->loader = registry::make_blob_loader(home(), [this] { return runners::open_keepers_procs(home()); });
+  return *parts_->loader;
+}
+
 engine::LayerMounter& Wiring::mounter() {
-  if (!parts_->mounter) parts_->mounter = layers::make_layer_mounter(home(), store());
+  if (!parts_->mounter) parts_->mounter = layers::make_layer_mounter(home(), store(), &loader());
   return *parts_->mounter;
 }
 
@@ -96,7 +143,10 @@ engine::LocalEngine& Wiring::engine() {
 }
 
 runners::HostReport Wiring::examine_host() {
-  return runners::judge_host(runners::examine_host({.home = engine::Home::place(), .examine_mkfs = examine_mkfs}));
+  runners::HostReport report =
+      runners::judge_host(runners::examine_host({.home = engine::Home::place(), .examine_mkfs = examine_mkfs}));
+  add_loader(report.checks);
+  return report;
 }
 
 }  // namespace dsec::cli

@@ -2,9 +2,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "core/base/json.h"
+#include "core/engine/blob_loader.h"
 #include "core/engine/home.h"
 #include "core/engine/layer_mounter.h"
 #include "core/engine/local_engine.h"
@@ -33,6 +36,10 @@ class Wiring {
   registry::LocalStore& store();
   /// The same behind the port, for commands that call layers/.
   engine::LayerStore& layer_store();
+  /// Whether some of its data is loaded while it is used, since it is not here.
+  bool is_on_demand(const engine::StoredLayer& layer);
+  /// What has been loaded of layers: "bytes" and "fetched", or null when nothing of them is loaded on demand.
+  Json on_demand_use(std::span<const Digest> layers);
   /// Images of registries, for `docker:` sources.
   engine::OpenRemoteImage images();
 
@@ -43,6 +50,8 @@ class Wiring {
     std::uint64_t bytes;
   };
   std::vector<PrunedCache> prune_build_caches(bool all, bool dry_run, std::vector<std::string>& problems);
+  /// What serves blobs that are loaded on demand.
+  engine::BlobLoader& loader();
   engine::LayerMounter& mounter();
   engine::LayerPacker& packer();
   engine::Runners runners();

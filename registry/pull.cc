@@ -4,21 +4,26 @@
 
 #include <limits>
 #include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
+#include "core/base/config.h"
 #include "core/base/error.h"
 #include "core/base/units.h"
+#include "registry/registries.h"
 #include "registry/registry.h"
+#include "registry/store/chunk_digests.h"
 
 namespace dsec::registry {
 namespace {
 
 class Pulling {
  public:
-  Pulling(LocalStore& store, Registry& registry, std::string step, Progress& progress)
+  Pulling(LocalStore& store, Registry& registry, PullMode mode, std::string step, Progress& progress)
       : store_(store),
         registry_(registry),
+        mode_(mode),
         step_(std::move(step)),
         progress_(progress),
         session_(store.begin_session()) {}
@@ -30,13 +35,13 @@ class Pulling {
     std::vector<Blob> missing;
     for (const LayerImage& image : manifest.images)
       for (const Blob& blob : image.blobs)
-        if (seen.insert(blob.digest).second && !find_blob(blob)) missing.push_back(blob);
+        if (seen.insert(blob.digest).second && !find_blob(blob) && !leave_blob(image, blob)) missing.push_back(blob);
     check_space(missing);
     for (const Blob& blob : missing) copy_blob(blob);
     store_.add(manifest, "", engine::Trust::Foreign, *session_);
     if (ref.tag) store_.tag(digest, *ref.name, *ref.tag);
     progress_.end(step_, copied_ ? format_size(copied_) : "was there already");
-    return {store_.get(LayerRef::of(digest)), copied_, present_, in_place_};
+    return {store_.get(LayerRef::of(digest)), copied_, present_, in_place_, on_demand_};
   }
 
  private:
@@ -52,6 +57,18 @@ class Pulling {
       throw failure("blob " + blob.digest.brief() + " of the registry has not the " + std::to_string(blob.size) +
                     " bytes that the manifest gives");
     in_place_ += blob.size;
+    return true;
+  }
+
+  // True for a data blob whose pieces are to come when they are read.
+  bool leave_blob(const LayerImage& image, const Blob& blob) {
+    const Blob* const chunks = image.find(BlobRole::Chunks);
+    if (mode_ != PullMode::OnDemand || blob.role != BlobRole::Data || !chunks) return false;
+    if (chunks->size != chunks_of(blob.size) * kRawDigestSize)
+      throw failure("the manifest gives blob " + blob.digest.brief() + " chunk digests that cannot be its own");
+    const RegistryAddress& address = registry_.address();
+    store_.hold_on_demand(*session_, blob, chunks->digest, {address.url(), address.allow_any_fs});
+    on_demand_ += blob.size;
     return true;
   }
 
@@ -88,16 +105,18 @@ class Pulling {
 
   LocalStore& store_;
   Registry& registry_;
+  const PullMode mode_;
   std::string step_;
   Progress& progress_;
   std::unique_ptr<engine::BlobSession> session_;
   std::uint64_t total_ = 0;
-  std::uint64_t copied_ = 0, present_ = 0, in_place_ = 0;
+  std::uint64_t copied_ = 0, present_ = 0, in_place_ = 0, on_demand_ = 0;
 };
 
 }  // namespace
 
-PullResult pull(LocalStore& store, const LayerRef& ref, const RegistryAddress& address, Progress& progress) {
+PullResult pull(LocalStore& store, const LayerRef& ref, const RegistryAddress& address, Progress& progress,
+                PullMode mode) {
   const std::unique_ptr<Registry> registry = open_registry(address, OpenMode::Read, progress);
   const std::optional<Digest> digest = registry->resolve(ref);
   if (!digest) throw not_in_registry(*registry, ref);
@@ -108,21 +127,51 @@ PullResult pull(LocalStore& store, const LayerRef& ref, const RegistryAddress& a
                     quote(manifest.name.str()));
     // What a snapshot stands on first; held until the snapshot is there, which then holds it.
     std::vector<std::unique_ptr<Pulling>> below;
-    std::uint64_t copied = 0, present = 0, in_place = 0;
+    std::uint64_t copied = 0, present = 0, in_place = 0, on_demand = 0;
     for (const Digest& lower : manifest.lowers) {
       const LayerRef layer = LayerRef::of(lower);
       const std::optional<engine::StoredLayer> stored = store.find(layer);
-      below.push_back(std::make_unique<Pulling>(store, *registry, "pull " + lower.brief() + " below it", progress));
+      below.push_back(
+          std::make_unique<Pulling>(store, *registry, mode, "pull " + lower.brief() + " below it", progress));
       const PullResult part = below.back()->run(lower, stored ? stored->manifest : registry->manifest(lower), layer);
       copied += part.bytes_copied;
       present += part.bytes_present;
       in_place += part.bytes_in_place;
+      on_demand += part.bytes_on_demand;
     }
-    PullResult result = Pulling(store, *registry, "pull " + ref.str(), progress).run(*digest, manifest, ref);
+    PullResult result = Pulling(store, *registry, mode, "pull " + ref.str(), progress).run(*digest, manifest, ref);
     result.bytes_copied += copied;
     result.bytes_present += present;
     result.bytes_in_place += in_place;
+    result.bytes_on_demand += on_demand;
     return result;
+  });
+}
+
+void fetch_whole(LocalStore& store, const OnDemandBlob& blob, Progress& progress) {
+  const std::string step = "fetch the rest of " + blob.layer;
+  progress.begin(step);
+  attempt("cannot fetch blob " + blob.blob.digest.brief() + " of layer " + blob.layer, [&] {
+    std::optional<Error> last;
+    for (const BlobOrigin& origin : blob.origins) {
+      try {
+        RegistryAddress address = find_registry(Config::load(), origin.registry);
+        address.allow_any_fs = address.allow_any_fs || origin.allow_any_fs;
+        const std::unique_ptr<Registry> registry = open_registry(address, OpenMode::Read, progress);
+        const auto session = store.begin_session();
+        TempFile file = session->new_file();
+        const Digest found = registry->copy_blob(
+            blob.blob, file.fd(), [&](std::uint64_t done) { progress.advance(step, done, blob.blob.size); });
+        if (found != blob.blob.digest)
+          throw failure("the copy of registry " + address.shown() + " is damaged: its bytes have " + found.str());
+        session->adopt(std::move(file), BlobRole::Data, found);
+        progress.end(step, format_size(blob.blob.size));
+        return;
+      } catch (const Error& error) {
+        last = error;
+      }
+    }
+    throw last ? std::move(*last) : failure("no registry is known that has it");
   });
 }
 

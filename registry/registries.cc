@@ -6,7 +6,6 @@
 #include "registry/directory/registry_root.h"
 #include "registry/directory/three_fs.h"
 #include "registry/oci/oci_registry.h"
-#include "registry/pull.h"
 #include "registry/registry.h"
 #include "registry/web/place.h"
 
@@ -132,7 +131,8 @@ Error all_missing(std::span<const Missing> missing, std::span<const RegistryAddr
 }  // namespace
 
 std::vector<engine::StoredLayer> ensure_local(LocalStore& store, std::span<const LayerRef> refs,
-                                              std::span<const RegistryAddress> registries, Progress& progress) {
+                                              std::span<const RegistryAddress> registries, Progress& progress,
+                                              PullMode mode) {
   std::vector<engine::StoredLayer> layers;
   std::vector<Missing> missing;
   for (const LayerRef& ref : refs) {
@@ -146,7 +146,7 @@ std::vector<engine::StoredLayer> ensure_local(LocalStore& store, std::span<const
         if (error.kind() == ErrorKind::Usage && ref.digest_prefix) throw;
         progress.warn(error.message());
       }
-      if (has_it) found = pull(store, ref, registries[i], progress).layer;
+      if (has_it) found = pull(store, ref, registries[i], progress, mode).layer;
     }
     if (found) {
       layers.push_back(std::move(*found));

@@ -7,6 +7,7 @@
 
 #include "core/base/config.h"
 #include "core/base/progress.h"
+#include "registry/pull.h"
 #include "registry/registry_url.h"
 #include "registry/store/local_store.h"
 
@@ -43,6 +44,7 @@ std::vector<RegistryTag> registry_tags(const RegistryAddress& address, Progress&
 /// What `run` and `build` need before they start: each reference from the store, else pulled from the first registry
 /// that has it. Throws Error (Usage) naming the reference, and the registries that were asked.
 std::vector<engine::StoredLayer> ensure_local(LocalStore& store, std::span<const LayerRef> refs,
-                                              std::span<const RegistryAddress> registries, Progress& progress);
+                                              std::span<const RegistryAddress> registries, Progress& progress,
+                                              PullMode mode = PullMode::Whole);
 
 }  // namespace dsec::registry

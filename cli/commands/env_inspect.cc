@@ -23,7 +23,7 @@ void run(const Options& options, Invocation& call) {
   const layers::ResolvedEnvironment found =
       layers::resolve_environment(project, layers::read_lock(project), options.name, call.wiring().layer_store());
   Json json = {{"name", found.spec.name}, {"layers", Json::array()}, {"drift", layers::built_on_drift(found.layers)}};
-  for (const auto& layer : found.layers) json["layers"].push_back(to_json(layer));
+  for (const auto& layer : found.layers) json["layers"].push_back(to_json(layer, call.wiring().is_on_demand(layer)));
   json["spec"] = dsec::to_json(engine::compose_spec(found.layers, engine::request_of(found.spec, {})));
   call.out().json(json);
 }

@@ -97,7 +97,7 @@ void run(const Options& options, Invocation& call) {
   const layers::ImportOptions wanted = import_options(options);
   const engine::StoredLayer layer = make(options, wanted, call);
   call.end_progress();
-  if (call.out().json()) return call.out().json(to_json(layer));
+  if (call.out().json()) return call.out().json(to_json(layer, false));
   call.out().line(wanted.name.str() + ":" + wanted.tag + " " + layer.digest.str() + " " +
                   format_size(layer.manifest.total_size()));
 }

@@ -19,6 +19,7 @@ void add_inspect(Command& root) {
     for (const auto& name : *names) {
       const engine::SandboxInfo info = engine.inspect(name);
       Json json = to_json(info);
+      json["on_demand"] = call.wiring().on_demand_use(info.spec.layers);
       json["commands"] = Json::array();
       for (const auto& command : engine.commands(info.id)) json["commands"].push_back(to_json(command));
       all.push_back(std::move(json));

@@ -16,7 +16,10 @@ void add_layer_inspect(Command& layer) {
   verb.positionals("REF", *refs, "kind/name, kind/name:tag, kind/name@sha256:…, or a beginning of a digest");
   verb.runs([refs](Invocation& call) {
     Json all = Json::array();
-    for (const auto& ref : *refs) all.push_back(to_json(call.wiring().store().get(LayerRef::parse(ref))));
+    for (const auto& ref : *refs) {
+      const engine::StoredLayer found = call.wiring().store().get(LayerRef::parse(ref));
+      all.push_back(to_json(found, call.wiring().is_on_demand(found)));
+    }
     call.out().json(all);
   });
 }

@@ -33,10 +33,11 @@ void run(const Options& options, Invocation& call) {
   Table table({"LAYER", "DIGEST", "SIZE", "PLATFORM", "ADDED"});
   for (const engine::StoredLayer& layer : call.wiring().store().list()) {
     if (!wanted(layer, options)) continue;
+    const bool on_demand = call.wiring().is_on_demand(layer);
     std::vector<std::string> names = layer.tags;
     if (names.empty()) names.push_back(layer.manifest.name.str() + "@" + layer.digest.str());
     if (out.json() && !options.quiet) {
-      out.json_line(to_json(layer));
+      out.json_line(to_json(layer, on_demand));
       continue;
     }
     for (const auto& name : names) {
@@ -44,7 +45,8 @@ void run(const Options& options, Invocation& call) {
         out.line(name);
       else
         table.row({name, layer.digest.brief(),
-                   format_size(layer.manifest.total_size()) + (layer.in_place ? ", in place, unverified" : ""),
+                   format_size(layer.manifest.total_size()) + (layer.in_place ? ", in place, unverified" : "") +
+                       (on_demand ? ", on demand" : ""),
                    layer.manifest.platform, age(layer.added)});
     }
   }

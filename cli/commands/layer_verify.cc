@@ -45,12 +45,17 @@ void run(const Options& options, Invocation& call) {
   if (call.out().json()) {
     Json problems = Json::array();
     for (const auto& problem : result.problems) problems.push_back(to_json(problem));
-    call.out().json(
-        {{"layers", result.layers}, {"blobs", result.blobs}, {"bytes", result.bytes}, {"problems", problems}});
+    call.out().json({{"layers", result.layers},
+                     {"blobs", result.blobs},
+                     {"bytes", result.bytes},
+                     {"on_demand", result.on_demand},
+                     {"problems", problems}});
   } else {
     for (const auto& problem : result.problems) call.out().line(shown(problem));
     call.out().line(std::to_string(result.layers) + " layers, " + std::to_string(result.blobs) + " blobs, " +
-                    format_size(result.bytes) + ": " +
+                    format_size(result.bytes) +
+                    (result.on_demand ? " (" + std::to_string(result.on_demand) + " more are loaded on demand)" : "") +
+                    ": " +
                     (result.problems.empty() ? "all right" : std::to_string(result.problems.size()) + " problems"));
   }
   if (!result.problems.empty()) call.exit_with(kDifference);

@@ -16,23 +16,27 @@ namespace {
 struct Options {
   std::vector<std::string> refs;
   RegistryFlag from;
+  bool on_demand = false;
 };
 
 void run(const Options& options, Invocation& call) {
   const registry::RegistryAddress address = find(options.from);
+  const registry::PullMode mode = pull_mode(options.on_demand);
   for (const auto& text : options.refs) {
     const registry::PullResult result =
-        registry::pull(call.wiring().store(), LayerRef::parse(text), address, call.progress());
+        registry::pull(call.wiring().store(), LayerRef::parse(text), address, call.progress(), mode);
     call.end_progress();
     if (call.out().json())
       call.out().json_line({{"ref", text},
                             {"digest", result.layer.digest.str()},
                             {"bytes_copied", result.bytes_copied},
                             {"bytes_present", result.bytes_present},
-                            {"bytes_in_place", result.bytes_in_place}});
+                            {"bytes_in_place", result.bytes_in_place},
+                            {"bytes_on_demand", result.bytes_on_demand}});
     else
       call.out().line(text + " " + result.layer.digest.str() + ": " + format_size(result.bytes_copied) + " copied" +
-                      (result.bytes_in_place ? ", " + format_size(result.bytes_in_place) + " read in place" : ""));
+                      (result.bytes_in_place ? ", " + format_size(result.bytes_in_place) + " read in place" : "") +
+                      (result.bytes_on_demand ? ", " + format_size(result.bytes_on_demand) + " loaded on demand" : ""));
   }
 }
 
@@ -43,6 +47,7 @@ void add_pull(Command& root) {
   Command& verb = root.verb("pull", "Copy layers from a registry into the store");
   verb.positionals("REF", options->refs, "Layers");
   declare(verb, "--from", "Where from", options->from);
+  declare_on_demand(verb, options->on_demand);
   verb.note("Every digest is verified while copying. With -o json, one object a line.");
   verb.runs([options](Invocation& call) { run(*options, call); });
 }

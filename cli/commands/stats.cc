@@ -22,7 +22,13 @@ std::string memory(const engine::SandboxStats& stats) {
   return stats.memory_before_pause ? now + " (" + format_size(*stats.memory_before_pause) + " before the pause)" : now;
 }
 
-std::vector<std::string> cells(const engine::SandboxInfo& info, const engine::SandboxStats& stats) {
+std::string loaded(const Json& on_demand) {
+  if (on_demand.is_null()) return "-";
+  return format_size(json_u64(on_demand, "fetched")) + " of " + format_size(json_u64(on_demand, "bytes"));
+}
+
+std::vector<std::string> cells(const engine::SandboxInfo& info, const engine::SandboxStats& stats,
+                               const Json& on_demand) {
   using std::chrono::microseconds, std::chrono::milliseconds, std::chrono::duration_cast;
   return {info.id,
           info.spec.name,
@@ -30,7 +36,8 @@ std::vector<std::string> cells(const engine::SandboxInfo& info, const engine::Sa
           memory(stats),
           of_limit(std::to_string(stats.pids), stats.pids_limit, std::to_string(stats.pids_limit)),
           of_limit(format_size(stats.disk_bytes), stats.disk_limit, format_size(stats.disk_limit)),
-          stats.oom_kills ? std::to_string(*stats.oom_kills) : "-"};
+          stats.oom_kills ? std::to_string(*stats.oom_kills) : "-",
+          loaded(on_demand)};
 }
 
 void run(const std::vector<std::string>& names, Invocation& call) {
@@ -38,16 +45,18 @@ void run(const std::vector<std::string>& names, Invocation& call) {
   std::vector<engine::SandboxInfo> chosen;
   for (const auto& name : names) chosen.push_back(engine.inspect(name));
   if (names.empty()) chosen = engine.list({});
-  Table table({"ID", "NAME", "CPU TIME", "MEMORY", "PIDS", "DISK", "OOM KILLS"});
+  Table table({"ID", "NAME", "CPU TIME", "MEMORY", "PIDS", "DISK", "OOM KILLS", "FETCHED"});
   for (const auto& info : chosen) {
     const engine::SandboxStats stats = engine.stats(info.id);
+    const Json on_demand = call.wiring().on_demand_use(info.spec.layers);
     if (call.out().json()) {
       Json json = to_json(stats);
+      json["on_demand"] = on_demand;
       json["id"] = info.id;
       json["name"] = info.spec.name;
       call.out().json_line(json);
     } else {
-      table.row(cells(info, stats));
+      table.row(cells(info, stats, on_demand));
     }
   }
   if (!call.out().json()) call.out().table(table);

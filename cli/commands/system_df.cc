@@ -21,6 +21,8 @@ Json to_json(const registry::DiskUse& use) {
                       {"exclusive", layer.exclusive},
                       {"shared", layer.shared},
                       {"in_place", layer.in_place},
+                      {"on_demand", layer.on_demand},
+                      {"on_demand_here", layer.on_demand_here},
                       {"reclaimable", layer.reclaimable}});
   for (const auto& sandbox : use.sandboxes) sandboxes.push_back({{"id", sandbox.id}, {"bytes", sandbox.bytes}});
   return {{"layers", layers},
@@ -39,10 +41,11 @@ std::string shown(const registry::LayerUse& layer) {
 }
 
 void print(Output& out, const registry::DiskUse& use) {
-  Table layers({"LAYER", "DIGEST", "SIZE", "SHARED", "ALONE", "IN REGISTRY", ""});
+  Table layers({"LAYER", "DIGEST", "SIZE", "SHARED", "ALONE", "IN REGISTRY", "ON DEMAND", ""});
   for (const auto& layer : use.layers)
     layers.row({shown(layer), layer.digest.brief(), format_size(layer.bytes), format_size(layer.shared),
                 format_size(layer.exclusive), layer.in_place ? format_size(layer.in_place) : "",
+                layer.on_demand ? format_size(layer.on_demand_here) + " of " + format_size(layer.on_demand) : "",
                 layer.reclaimable ? "reclaimable" : ""});
   if (!use.layers.empty()) out.table(layers), out.line("");
   Table sandboxes({"SANDBOX", "SIZE"});

@@ -20,10 +20,11 @@ namespace {
 
 constexpr const char* kSystemFile = "/etc/dsec/config.yaml";
 constexpr std::uint64_t kLargestFile = 1 << 20;
-const std::array<std::string, 9> kKeys = {"version",  "registries", "hosts",        "presets", "resolver",
-                                          "contexts", "defaults",   "trajectories", "secrets"};
+const std::array<std::string, 10> kKeys = {"version",  "registries", "hosts",        "presets", "resolver",
+                                           "contexts", "defaults",   "trajectories", "secrets", "on_demand"};
 const std::array<std::string, 3> kHostKeys = {"plain_http", "ca", "mirrors"};
 const std::array<std::string, 2> kTrajectoryKeys = {"keep", "size"};
+const std::array<std::string, 3> kOnDemandKeys = {"default", "timeout", "cache"};
 const std::array<std::string, 6> kEntryKeys = {"url", "in_place", "allow_any_fs", "endpoint", "region", "path_style"};
 
 bool valid_registry_name(std::string_view name) {
@@ -94,6 +95,30 @@ void parse_trajectories(const std::string& origin, const YAML::Node& value, Conf
     try {
       if (name == "keep") config.trajectory_age = parse_duration(member.second.as<std::string>(""));
       if (name == "size") config.trajectory_bytes = parse_size(member.second.as<std::string>(""));
+    } catch (const Error& error) {
+      throw fault(origin, member.second.Mark(), error.message());
+    }
+  }
+}
+
+void parse_on_demand(const std::string& origin, const YAML::Node& value, OnDemandConfig& config) {
+  if (value.IsScalar()) {
+    config.by_default = boolean(origin, value);
+    return;
+  }
+  if (!value.IsMap())
+    throw fault(origin, value.Mark(), "true, false, or a mapping with 'default', 'timeout' and 'cache' is expected");
+  for (const auto& member : value) {
+    const std::string name = member.first.as<std::string>("");
+    if (std::find(kOnDemandKeys.begin(), kOnDemandKeys.end(), name) == kOnDemandKeys.end())
+      throw unknown_key(origin, member.first, kOnDemandKeys);
+    if (name == "default") {
+      config.by_default = boolean(origin, member.second);
+      continue;
+    }
+    try {
+      if (name == "timeout") config.timeout = parse_duration(member.second.as<std::string>(""));
+      if (name == "cache") config.cache_bytes = parse_size(member.second.as<std::string>(""));
     } catch (const Error& error) {
       throw fault(origin, member.second.Mark(), error.message());
     }
@@ -304,6 +329,7 @@ Config Config::parse(const std::string& yaml, const std::string& origin) {
     if (member.second.IsNull()) continue;
     if (key == "trajectories") parse_trajectories(origin, member.second, config);
     if (key == "secrets") parse_secrets(origin, member.second, config);
+    if (key == "on_demand") parse_on_demand(origin, member.second, config.on_demand.emplace());
     if (key == "hosts") parse_hosts(origin, member.second, config);
     if (key == "presets") parse_presets(origin, member.second, config);
     if (key == "resolver") config.resolvers = parse_texts(origin, member.second, "name servers");
@@ -344,6 +370,7 @@ Config Config::load() {
     if (std::none_of(own.registries.begin(), own.registries.end(),
                      [&](const RegistryEntry& other) { return other.name == entry.name; }))
       own.registries.push_back(std::move(entry));
+  if (!own.on_demand) own.on_demand = config.on_demand;
   if (!own.trajectory_age) own.trajectory_age = config.trajectory_age;
   if (!own.trajectory_bytes) own.trajectory_bytes = config.trajectory_bytes;
   if (!own.secrets) own.secrets = std::move(config.secrets);

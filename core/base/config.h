@@ -33,6 +33,14 @@ struct HostEntry {
   bool operator==(const HostEntry&) const = default;
 };
 
+/// How layers are loaded while they are used; man/dsec-loader.7.md.
+struct OnDemandConfig {
+  bool by_default = false;                    ///< without being told
+  std::chrono::milliseconds timeout{30'000};  ///< how long a read waits for a registry
+  std::uint64_t cache_bytes = 10ull << 30;    ///< what chunks may take on disk
+  bool operator==(const OnDemandConfig&) const = default;
+};
+
 /// What config.yaml says; man/dsec-home.5.md is the reference. /etc/dsec/config.yaml is read first (and only read),
 /// then the user's, whose entries win. With DSEC_CONFIG set, that file is the only one. Files that do not exist are
 /// empty.
@@ -44,6 +52,7 @@ struct Config {
   /// How long trajectories are kept, and how much room they may take.
   std::optional<std::chrono::milliseconds> trajectory_age;
   std::optional<std::uint64_t> trajectory_bytes;
+  std::optional<OnDemandConfig> on_demand;
   /// A variable whose name contains one of these words is a secret.
   std::optional<std::vector<std::string>> secrets;
 

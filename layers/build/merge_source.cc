@@ -30,7 +30,7 @@ class MergeSource final : public Source {
     for (const engine::StoredLayer& layer : layers) {
       const std::set<std::string> implicit(layer.manifest.implicit_parents.begin(),
                                            layer.manifest.implicit_parents.end());
-      for (ErofsImage& image : open_images(layer, store)) {
+      for (ErofsImage& image : open_images(layer, store, ImageData::Wanted)) {
         images_.push_back(std::move(image));
         implicit_.push_back(implicit);
       }

@@ -32,12 +32,13 @@ Seen look(ErofsImage& image, std::string_view path) {
 
 }  // namespace
 
-std::vector<ErofsImage> open_images(const engine::StoredLayer& layer, engine::LayerStore& store) {
+std::vector<ErofsImage> open_images(const engine::StoredLayer& layer, engine::LayerStore& store, ImageData contents) {
   std::vector<ErofsImage> images;
   for (const LayerImage& image : layer.manifest.images) {
     UniqueFd meta = open_file(store.blob_path(image.blob(BlobRole::Meta).digest), O_RDONLY);
     UniqueFd data;
-    if (const Blob* blob = image.find(BlobRole::Data)) data = open_file(store.blob_path(blob->digest), O_RDONLY);
+    if (const Blob* blob = image.find(BlobRole::Data); blob && contents == ImageData::Wanted)
+      data = open_file(store.blob_path(blob->digest), O_RDONLY);
     images.emplace_back(std::move(meta), std::move(data), layer.manifest.name.str());
   }
   return images;
@@ -45,7 +46,7 @@ std::vector<ErofsImage> open_images(const engine::StoredLayer& layer, engine::La
 
 StackLookup::StackLookup(std::span<const engine::StoredLayer> bottom_to_top, engine::LayerStore& store) {
   for (const engine::StoredLayer& layer : bottom_to_top)
-    for (ErofsImage& image : open_images(layer, store)) images_.push_back(std::move(image));
+    for (ErofsImage& image : open_images(layer, store, ImageData::Unwanted)) images_.push_back(std::move(image));
 }
 
 bool StackLookup::has(std::string_view path) {

@@ -10,8 +10,10 @@
 
 namespace dsec::layers {
 
+/// Whether contents are to be read: of a layer that is loaded on demand all of them have to come for that.
+enum class ImageData { Wanted, Unwanted };
 /// The images of a layer, opened for reading, bottom to top.
-std::vector<ErofsImage> open_images(const engine::StoredLayer& layer, engine::LayerStore& store);
+std::vector<ErofsImage> open_images(const engine::StoredLayer& layer, engine::LayerStore& store, ImageData data);
 
 /// Answers what an overlay of layers would show, without mounting anything.
 class StackLookup {

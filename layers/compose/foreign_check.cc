@@ -1,6 +1,7 @@
 #include "layers/compose/foreign_check.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -63,16 +64,22 @@ void check_inode(ErofsImage& image, const std::string& path, const ErofsInode& i
 void check_image(engine::LayerStore& store, const LayerImage& manifest, const std::optional<fs::path>& fsck) {
   const Blob& meta = manifest.blob(BlobRole::Meta);
   const fs::path meta_path = store.blob_path(meta.digest);
-  std::optional<fs::path> data_path;
-  const Blob* data = manifest.find(BlobRole::Data);
-  if (data) data_path = store.blob_path(data->digest);
+  const Blob* const data = manifest.find(BlobRole::Data);
 
   ErofsImage image(open_file(meta_path, O_RDONLY), UniqueFd(), meta.digest.brief());
   if (image.meta_size() != meta.size) throw failure("its metadata has another size than the manifest says");
   const auto device = image.data_device_size();
   if (device.value_or(0) > (data ? data->size : 0)) throw failure("it refers to more data than the manifest names");
   walk(image, [&](const std::string& path, const ErofsInode& inode) { check_inode(image, path, inode); });
-  if (fsck) run_fsck(*fsck, meta_path, data_path);
+  if (!fsck) return;
+  if (!data) return run_fsck(*fsck, meta_path, {});
+  if (store.has_blob(data->digest)) return run_fsck(*fsck, meta_path, store.blob_path(data->digest));
+  // What is loaded on demand is not read for this: uncompressed contents have nothing that could be wrong with them,
+  // and fsck.erofs looks at the size alone.
+  const UniqueFd hollow(::memfd_create("data", 0));
+  if (!hollow || ::ftruncate(hollow.get(), static_cast<off_t>(data->size)) != 0)
+    throw system_error("make a file in memory");
+  run_fsck(*fsck, meta_path, "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(hollow.get()));
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ using engine::StoredLayer;
 struct WantedImage {
   std::string name;
   const LayerImage* image;
+  bool on_demand = false;  ///< its data is not in the store
 };
 
 // Bottom to top. Overlayfs refuses the same directory twice; the lower of two equal images adds nothing, since all its
@@ -42,6 +43,12 @@ constexpr std::size_t kLowerLimit = 500;  // OVL_MAX_STACK of fs/overlayfs/super
 
 // The mount of a stack's restored directories lies beside those of images.
 constexpr std::string_view kFixupPrefix = "fixup-";
+// Before the instance of the loader that serves the data, and the image's own name: it is of no use with another one.
+constexpr std::string_view kOnDemandPrefix = "on-demand-";
+
+std::string on_demand_name(const std::string& instance, const std::string& image) {
+  return std::string(kOnDemandPrefix) + instance + "-" + image;
+}
 
 [[noreturn]] void throw_conflicts(const std::vector<engine::StackConflict>& conflicts) {
   const engine::StackConflict& first = conflicts.front();
@@ -54,8 +61,8 @@ constexpr std::string_view kFixupPrefix = "fixup-";
 
 class ErofsLayerMounter : public engine::LayerMounter {
  public:
-  ErofsLayerMounter(const engine::Home& home, engine::LayerStore& store)
-      : store_(store), namespace_(home.run()), records_(home.cache(), store) {}
+  ErofsLayerMounter(const engine::Home& home, engine::LayerStore& store, engine::BlobLoader* loader)
+      : store_(store), loader_(loader), namespace_(home.run()), records_(home.cache(), store) {}
 
   engine::LayerStack open(std::span<const StoredLayer> bottom_to_top, bool accept_conflicts) override {
     for (const StoredLayer& layer : bottom_to_top)
@@ -63,7 +70,8 @@ class ErofsLayerMounter : public engine::LayerMounter {
     const auto record = records_.of(bottom_to_top);
     if (record->conflicts > 0 && !accept_conflicts) throw_conflicts(find_conflicts(store_, bottom_to_top));
 
-    const std::vector<WantedImage> images = wanted_images(bottom_to_top);
+    std::vector<WantedImage> images = wanted_images(bottom_to_top);
+    const std::unique_ptr<engine::BlobLoader::Visit> loader = visit_if_needed(images);
     std::vector<std::string> names;
     for (const WantedImage& image : images) names.push_back(image.name);
     if (record->fixup) names.push_back(std::string(kFixupPrefix) + record->key);
@@ -73,7 +81,7 @@ class ErofsLayerMounter : public engine::LayerMounter {
           .hint("import with a larger --collapse-limit makes fewer of them");
     engine::LayerStack stack{namespace_.clone(names)};
     for (std::size_t i = 0; i < images.size(); ++i)
-      if (!stack.lowers[i]) stack.lowers[i] = mount_image(images[i]);
+      if (!stack.lowers[i]) stack.lowers[i] = mount_image(images[i], loader.get());
     if (record->fixup && !stack.lowers.back()) stack.lowers.back() = mount_fixup(names.back(), *record, bottom_to_top);
     return stack;
   }
@@ -92,7 +100,12 @@ class ErofsLayerMounter : public engine::LayerMounter {
   std::size_t unmount_unused(std::span<const Digest> needed) override {
     std::set<std::string> keep;
     for (const Digest& digest : needed) keep.insert(digest.hex());
+    const std::string instance = loader_ ? loader_->running() : std::string();
     const auto unused = [&](const std::string& name) {
+      if (name.starts_with(kOnDemandPrefix)) {
+        const std::string image = name.substr(name.rfind('-') + 1);
+        return !keep.contains(image) || name != on_demand_name(instance, image);
+      }
       if (!name.starts_with(kFixupPrefix)) return !keep.contains(name);
       const std::vector<std::string> below = records_.images_of(name.substr(kFixupPrefix.size()));
       return below.empty() || !std::all_of(below.begin(), below.end(), [&](const auto& n) { return keep.contains(n); });
@@ -102,6 +115,7 @@ class ErofsLayerMounter : public engine::LayerMounter {
       if (unused(name) && namespace_.remove(name) && !name.starts_with(kFixupPrefix)) ++count;
     namespace_.unpin_if_empty();
     records_.remove_old();
+    if (loader_) loader_->release();
     return count;
   }
 
@@ -118,11 +132,32 @@ class ErofsLayerMounter : public engine::LayerMounter {
     checked_.insert(layer.digest);
   }
 
-  UniqueFd mount_image(const WantedImage& wanted) {
-    return attempt("cannot mount image " + wanted.name.substr(0, 12), [&] {
+  // The loader, when the data of an image is not here; such images are mounted under another name.
+  std::unique_ptr<engine::BlobLoader::Visit> visit_if_needed(std::vector<WantedImage>& images) {
+    std::unique_ptr<engine::BlobLoader::Visit> loader;
+    for (WantedImage& image : images) {
+      const Blob* const data = image.image->find(BlobRole::Data);
+      if (!loader_ || !data || !image.image->find(BlobRole::Chunks) || store_.has_blob(data->digest)) continue;
+      if (!loader) loader = loader_->visit();
+      image.on_demand = true;
+      image.name = on_demand_name(loader->instance(), image.name);
+    }
+    return loader;
+  }
+
+  UniqueFd mount_image(const WantedImage& wanted, engine::BlobLoader::Visit* loader) {
+    const Digest& meta = wanted.image->blob(BlobRole::Meta).digest;
+    return attempt("cannot mount image " + meta.brief(), [&] {
       return namespace_.place(wanted.name, [&] {
-        ErofsBlobs blobs{store_.blob_path(wanted.image->blob(BlobRole::Meta).digest), {}};
-        if (const Blob* data = wanted.image->find(BlobRole::Data)) blobs.data = store_.blob_path(data->digest);
+        ErofsBlobs blobs{store_.blob_path(meta), {}};
+        const Blob* const data = wanted.image->find(BlobRole::Data);
+        UniqueFd file;
+        if (data && wanted.on_demand) {
+          file = loader->open(data->digest, wanted.image->blob(BlobRole::Chunks).digest);
+          blobs.data = "/proc/self/fd/" + std::to_string(file.get());
+        } else if (data) {
+          blobs.data = store_.blob_path(data->digest);
+        }
         return mount_erofs(blobs);
       });
     });
@@ -138,6 +173,7 @@ class ErofsLayerMounter : public engine::LayerMounter {
   }
 
   engine::LayerStore& store_;
+  engine::BlobLoader* const loader_;
   PinnedNamespace namespace_;
   StackRecords records_;
   std::mutex mutex_;  ///< of checked_
@@ -146,8 +182,9 @@ class ErofsLayerMounter : public engine::LayerMounter {
 
 }  // namespace
 
-std::unique_ptr<engine::LayerMounter> make_layer_mounter(const engine::Home& home, engine::LayerStore& store) {
-  return std::make_unique<ErofsLayerMounter>(home, store);
+std::unique_ptr<engine::LayerMounter> make_layer_mounter(const engine::Home& home, engine::LayerStore& store,
+                                                         engine::BlobLoader* loader) {
+  return std::make_unique<ErofsLayerMounter>(home, store, loader);
 }
 
 }  // namespace dsec::layers

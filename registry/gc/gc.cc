@@ -36,6 +36,7 @@ class Collection {
       remove_blobs(
           std::span(plan_.doomed_blobs).subspan(at, std::min(kBlobsPerTransaction, plan_.doomed_blobs.size() - at)));
     remove_unknown_files();
+    remove_chunks();
     remove_leftovers();
     if (!dry_run_) store_.keep_reserve();
     return std::move(result_);
@@ -142,6 +143,20 @@ class Collection {
         Statement known = index->prepare("SELECT 1 FROM blobs WHERE digest = ?");
         if (!known.bind(name).step()) remove_file(entry.path(), GcItem::Kind::Blob, "sha256:" + name);
       }
+    }
+  }
+
+  // Of blobs that no layer has, or that have come wholly.
+  void remove_chunks() {
+    std::error_code gone;
+    for (const auto& entry : fs::directory_iterator(store_.chunks(), gone)) {
+      const std::string hex = entry.path().filename().native().substr(0, 64);
+      const bool doomed = std::any_of(plan_.doomed_blobs.begin(), plan_.doomed_blobs.end(),
+                                      [&](const Plan::DoomedBlob& blob) { return blob.digest.hex() == hex; });
+      if (!Digest::valid_hex(hex)) continue;
+      const Digest digest = Digest::parse(hex);
+      if (!doomed && store_.on_demand(digest) && !fs::exists(store_.blob_file(digest))) continue;
+      remove_file(entry.path(), GcItem::Kind::Leftover, entry.path().lexically_relative(store_.home().root()).native());
     }
   }
 

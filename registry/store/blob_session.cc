@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/base/error.h"
 #include "core/engine/lease.h"
@@ -116,6 +117,44 @@ bool LocalStore::Session::hold_in_place(const Blob& blob, const fs::path& path) 
       .bind(path.native())
       .run();
   return true;
+}
+
+void LocalStore::Session::hold_on_demand(const Blob& blob, const Digest& chunks, const BlobOrigin& origin) {
+  record(blob.digest, blob.size);
+  const auto index = store_.index().take();
+  Statement known = index->prepare("SELECT size FROM blobs WHERE digest = ?");
+  if (!known.bind(blob.digest.hex()).step() || static_cast<std::uint64_t>(known.number(0)) != blob.size)
+    throw failure("another layer has blob " + blob.digest.brief() + " with another size than " +
+                  std::to_string(blob.size));
+  index
+      ->prepare(
+          "INSERT INTO blob_sources (blob, registry, chunks, allow_any_fs) VALUES (?, ?, ?, ?) "
+          "ON CONFLICT (blob, registry, chunks) DO UPDATE SET allow_any_fs = excluded.allow_any_fs")
+      .bind(blob.digest.hex())
+      .bind(origin.registry)
+      .bind(chunks.hex())
+      .bind(std::int64_t{origin.allow_any_fs})
+      .run();
+}
+
+void LocalStore::Session::take_file(const Blob& blob, const fs::path& file) {
+  attempt("cannot store blob " + blob.digest.brief(), [&] {
+    record(blob.digest, blob.size);
+    const fs::path target = store_.blob_file(blob.digest);
+    const UniqueFd open = open_file(file, O_RDONLY | O_NOFOLLOW);
+    if (size_of(file) != blob.size) throw failure("its file has another size");
+    if (size_of(target) == blob.size) {
+      // Another process has brought it.
+      ::unlink(file.c_str());
+      return;
+    }
+    if (::fchmod(open.get(), kBlobMode) != 0) throw system_error("chmod a new blob");
+    if (::fsync(open.get()) != 0) throw system_error("flush a new blob");
+    make_directories(target.parent_path());
+    sync_directory(store_.blob_root());
+    if (::rename(file.c_str(), target.c_str()) != 0) throw system_error("rename " + quote(file.native()));
+    sync_directory(target.parent_path());
+  });
 }
 
 }  // namespace dsec::registry

@@ -18,11 +18,16 @@ class LocalStore::Session final : public engine::BlobSession {
   std::int64_t id() const noexcept { return id_; }
   const LocalStore& store() const noexcept { return store_; }
   bool hold_in_place(const Blob& blob, const std::filesystem::path& path);
+  void hold_on_demand(const Blob& blob, const Digest& chunks, const BlobOrigin& origin);
+  void take_file(const Blob& blob, const std::filesystem::path& file);
 
  private:
   bool record(const Digest& digest, std::optional<std::uint64_t> size);
   LocalStore& store_;
   std::int64_t id_;
 };
+
+/// Whether a registry is known that gives the blob, of this size, piece by piece.
+bool has_source(Database& database, const Blob& blob);
 
 }  // namespace dsec::registry

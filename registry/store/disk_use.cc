@@ -51,6 +51,13 @@ DiskUse disk_use(LocalStore& store) {
       for (const Blob& blob : image.blobs) {
         if (!own.insert(blob.digest).second) continue;
         const auto found = here.find(blob.digest);
+        const auto remote =
+            found == here.end() && !store.has_blob(blob.digest) ? store.on_demand(blob.digest) : std::nullopt;
+        if (remote) {
+          row.on_demand += blob.size;
+          row.on_demand_here += allocated_bytes(store.chunks() / (blob.digest.hex() + "-" + remote->chunks.hex()));
+          continue;
+        }
         if (found == here.end()) {
           row.in_place += blob.size;
           continue;

@@ -15,8 +15,10 @@ struct LayerUse {
   std::uint64_t bytes = 0;      ///< of all its blobs
   std::uint64_t exclusive = 0;  ///< of those that no other layer has: what removing it would free
   std::uint64_t shared = 0;
-  std::uint64_t in_place = 0;  ///< of those that lie in a registry, not counted above
-  bool reclaimable = false;    ///< gc would take it
+  std::uint64_t in_place = 0;        ///< of those that lie in a registry, not counted above
+  std::uint64_t on_demand = 0;       ///< of those that are loaded while they are used, not counted above
+  std::uint64_t on_demand_here = 0;  ///< what of these the cache has
+  bool reclaimable = false;          ///< gc would take it
 };
 
 struct SandboxUse {

@@ -151,7 +151,8 @@ engine::StoredLayer LocalStore::add(const LayerManifest& manifest, const std::st
         Statement held = index->prepare("SELECT 1 FROM session_blobs WHERE session = ? AND blob = ?");
         if (!held.bind(own->id()).bind(blob.digest.hex()).step())
           throw Error(ErrorKind::Internal, "blob " + blob.digest.brief() + " is not held by the session");
-        if (!is_file_of_size(blob_file(blob.digest), blob.size) && places_of(*index, blob.digest).empty())
+        if (!is_file_of_size(blob_file(blob.digest), blob.size) && places_of(*index, blob.digest).empty() &&
+            !has_source(*index, blob))
           throw failure("blob " + blob.digest.brief() + " is not there with the size the manifest gives, " +
                         std::to_string(blob.size));
         index->prepare("INSERT OR IGNORE INTO layer_blobs (layer, blob) VALUES (?, ?)")
@@ -365,6 +366,13 @@ fs::path LocalStore::blob_path(const Digest& blob) {
   if (lost.bind(blob.hex()).step())
     throw failure("blob " + blob.brief() + " is not in the registry it is read from: " + quote(lost.text(0)))
         .hint("make the registry's directory available again, or pull the layer from another registry");
+  if (const auto remote = on_demand(blob)) {
+    if (!fetch_)
+      throw failure("blob " + blob.brief() + " is loaded on demand, and not all of it is here")
+          .hint("dsec pull " + remote->layer + ", which brings the rest");
+    fetch_(*remote);
+    return file;
+  }
   throw failure("blob " + blob.brief() + " is not in the store")
       .hint("dsec layer verify, which names the layers that miss blobs; import or pull those again");
 }
@@ -373,10 +381,14 @@ bool LocalStore::has_blob(const Digest& blob) {
   return is_file(blob_file(blob)) || !places_of(*index_.take(), blob).empty();
 }
 
-bool LocalStore::hold_in_place(engine::BlobSession& session, const Blob& blob, const fs::path& path) {
+LocalStore::Session& LocalStore::own(engine::BlobSession& session) const {
   auto* own = dynamic_cast<Session*>(&session);
   if (!own || &own->store() != this) throw Error(ErrorKind::Internal, "a blob was held with a foreign session");
-  return own->hold_in_place(blob, path);
+  return *own;
+}
+
+bool LocalStore::hold_in_place(engine::BlobSession& session, const Blob& blob, const fs::path& path) {
+  return own(session).hold_in_place(blob, path);
 }
 
 std::unique_ptr<LocalStore> open_store(const engine::Home& home) { return std::make_unique<LocalStore>(home); }

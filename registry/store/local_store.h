@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -18,6 +19,20 @@ struct Removal {
   std::vector<std::string> tags;  ///< removed, whole: "base/debian:12"
   /// Set when no tag is left: gc removes the layer unless a lease, lock or layer built on it names it.
   std::optional<Digest> untagged;
+};
+
+/// A registry that has a blob.
+struct BlobOrigin {
+  std::string registry;  ///< URL
+  bool allow_any_fs = false;
+};
+
+/// A data blob that is loaded while it is used.
+struct OnDemandBlob {
+  Blob blob;
+  Digest chunks;                    ///< of the blob with its chunk digests
+  std::string layer;                ///< one that has it: "base/debian"
+  std::vector<BlobOrigin> origins;  ///< at least one
 };
 
 /// The store below DSEC_HOME: blob files under store/blobs, everything else in store/index.db (schema.h);
@@ -56,14 +71,30 @@ class LocalStore final : public engine::LayerStore {
   /// Holds a blob that stays where it lies in a registry; its size there must be right. False when it is not there.
   bool hold_in_place(engine::BlobSession& session, const Blob& blob, const std::filesystem::path& path);
 
+  /// Holds a data blob that is loaded while it is used, from the registry at this URL and from those that were given
+  /// before. `chunks` names the blob with its chunk digests, which the session holds.
+  void hold_on_demand(engine::BlobSession& session, const Blob& blob, const Digest& chunks, const BlobOrigin& origin);
+  /// What is recorded of such a blob, whether or not it has come wholly by now; empty for others. With `chunks`: as
+  /// layers give it that have these chunk digests for it. Others may have wrong ones, which must not count for these.
+  std::optional<OnDemandBlob> on_demand(const Digest& blob, const std::optional<Digest>& chunks = {});
+  /// Whether some of the layer's blobs are loaded while they are used, since they are not here.
+  bool is_on_demand(const LayerManifest& manifest);
+  /// Called by blob_path() for a blob that is loaded on demand, to bring all of it into the store.
+  void set_fetch(std::function<void(const OnDemandBlob&)> fetch) { fetch_ = std::move(fetch); }
+  /// Takes a complete file of the blob, which lies in the home and may be open for reading, into the store.
+  void take_file(engine::BlobSession& session, const Blob& blob, const std::filesystem::path& file);
+
   const engine::Home& home() const noexcept { return home_; }
   DatabasePool& index() noexcept { return index_; }
   /// Where the file of a blob is, or would be.
   std::filesystem::path blob_file(const Digest& blob) const;
+  /// Where the chunks of blobs that are loaded on demand are cached.
+  std::filesystem::path chunks() const { return home_.cache() / "chunks"; }
   std::filesystem::path blob_root() const { return home_.store() / "blobs/sha256"; }
 
  private:
   class Session;
+  Session& own(engine::BlobSession& session) const;
   std::shared_ptr<const LayerManifest> manifest(Database& database, const Digest& layer);
   engine::StoredLayer load(Database& database, const Digest& layer);
   std::optional<Digest> resolve(Database& database, const LayerRef& ref);
@@ -74,6 +105,7 @@ class LocalStore final : public engine::LayerStore {
 
   engine::Home home_;
   DatabasePool index_;
+  std::function<void(const OnDemandBlob&)> fetch_;
   // Manifests never change, so they are parsed once.
   std::mutex cache_mutex_;
   std::unordered_map<Digest, std::shared_ptr<const LayerManifest>> manifests_;

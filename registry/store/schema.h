@@ -86,6 +86,17 @@ CREATE TABLE lock_layers (
   PRIMARY KEY (path, layer)
 ) WITHOUT ROWID;
 )sql",
+    R"sql(
+-- Where data blobs come from that are loaded while they are used: what is not in the cache is read there. Rows stay
+-- when the blob has come wholly and is a file of the store.
+CREATE TABLE blob_sources (
+  blob         TEXT NOT NULL REFERENCES blobs (digest) ON DELETE CASCADE,
+  registry     TEXT NOT NULL,     -- URL
+  chunks       TEXT NOT NULL,     -- digest of the blob with its chunk digests, which is in the store; a layer may lie
+  allow_any_fs INTEGER NOT NULL,  -- 1: it was named with --allow-any-fs
+  PRIMARY KEY (blob, registry, chunks)
+) WITHOUT ROWID;
+)sql",
 };
 
 }  // namespace dsec::registry

@@ -11,22 +11,13 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
+#include "registry/store/chunk_digests.h"
 
 namespace dsec::registry {
 namespace fs = std::filesystem;
 namespace {
 
 constexpr std::size_t kReadSize = 1 << 20;
-// A chunks blob holds one raw sha256 per so many bytes of data (man/dsec-layer-manifest.5.md).
-constexpr std::size_t kChunkSize = 256 << 10;
-
-std::string raw(const Digest& digest) {
-  std::string bytes;
-  const std::string& hex = digest.hex();
-  const auto digit = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
-  for (std::size_t i = 0; i < hex.size(); i += 2) bytes += static_cast<char>(digit(hex[i]) * 16 + digit(hex[i + 1]));
-  return bytes;
-}
 
 /// What one pass over a file tells.
 struct Reading {
@@ -53,7 +44,7 @@ Reading read_blob(const fs::path& path, bool with_chunks, const std::function<vo
     }
     whole.update(buffer.data(), filled);
     for (std::size_t at = 0; with_chunks && at < filled; at += kChunkSize)
-      reading.chunks += raw(Digest::of({buffer.data() + at, std::min(kChunkSize, filled - at)}));
+      reading.chunks += raw_digest(Digest::of({buffer.data() + at, std::min(kChunkSize, filled - at)}));
     reading.size += filled;
     advance(reading.size);
     if (filled < buffer.size()) break;
@@ -120,6 +111,10 @@ class Verification {
     const Blob* const data = image.find(BlobRole::Data);
     const Blob* const chunks = image.find(BlobRole::Chunks);
     for (const Blob& blob : image.blobs) {
+      if (&blob == data && !store_.has_blob(blob.digest) && store_.on_demand(blob.digest)) {
+        if (left_out_.insert(blob.digest).second) ++result_.on_demand;
+        continue;
+      }
       const bool compare = data == &blob && chunks;
       const Reading* const reading = this->blob(layer, blob, compare);
       // Empty although there is data: it was read before as a blob of another layer that has no chunks.
@@ -171,6 +166,7 @@ class Verification {
   LocalStore& store_;
   Progress& progress_;
   std::map<Digest, Reading> seen_;
+  std::set<Digest> left_out_;
   VerifyResult result_;
 };
 

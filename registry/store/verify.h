@@ -19,11 +19,13 @@ struct StoreProblem {
 
 struct VerifyResult {
   std::uint64_t layers = 0, blobs = 0, bytes = 0;  ///< looked at
+  std::uint64_t on_demand = 0;                     ///< blobs that are not here, and so were not looked at
   std::vector<StoreProblem> problems;
 };
 
 /// Hashes the manifests and all blobs of the given layers (none given: of all layers, and every blob file), and
-/// compares data with its chunk digests. A damaged blob is marked, so that importing or pulling it again replaces it.
+/// compares data with its chunk digests. What is loaded on demand is
+/// verified when it is, and left out here. A damaged blob is marked, so that importing or pulling it again replaces it.
 VerifyResult verify_store(LocalStore& store, std::span<const Digest> layers, Progress& progress);
 
 }  // namespace dsec::registry

@@ -55,6 +55,13 @@ Channel keeper_of(const fs::path& directory) {
                     (status.reason.empty() ? "" : ": " + status.reason));
 }
 
+UniqueFd procs_of_keepers(const CgroupHost& cgroups) {
+  const UniqueFd group = cgroups.keepers_group();
+  UniqueFd procs(::openat(group.get(), "cgroup.procs", O_WRONLY | O_CLOEXEC));
+  if (!procs) throw system_error("open the keepers' control group");
+  return procs;
+}
+
 class ContainerRunner final : public engine::Runner {
  public:
   ContainerRunner(const engine::Home& home, fs::path dsec)
@@ -62,12 +69,7 @@ class ContainerRunner final : public engine::Runner {
         sandboxes_(home.sandboxes()),
         dsec_(std::move(dsec)),
         host_id_(home.host_id()),
-        egress_(home.run(), [this] {
-          const UniqueFd group = cgroups().keepers_group();
-          UniqueFd procs(::openat(group.get(), "cgroup.procs", O_WRONLY | O_CLOEXEC));
-          if (!procs) throw system_error("open the keepers' control group");
-          return procs;
-        }) {}
+        egress_(home.run(), [this] { return procs_of_keepers(cgroups()); }) {}
   ~ContainerRunner() override {
     keepers_.clear();
     if (cgroups_) cgroups_->remove_unused_parents();
@@ -437,5 +439,7 @@ void ContainerRunner::logs(const fs::path& directory, const engine::LogOptions& 
 std::unique_ptr<engine::Runner> make_container_runner(const engine::Home& home, const fs::path& dsec) {
   return std::make_unique<ContainerRunner>(home, dsec);
 }
+
+UniqueFd open_keepers_procs(const engine::Home& home) { return procs_of_keepers(CgroupHost(home.host_id())); }
 
 }  // namespace dsec::runners

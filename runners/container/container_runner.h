@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "core/base/unique_fd.h"
 #include "core/engine/home.h"
 #include "core/engine/runner.h"
 
@@ -13,5 +14,9 @@ namespace dsec::runners {
 /// `dsec` is the program whose `rm` a keeper executes at the end of a detached sandbox that is not to stay; empty: gc
 /// removes it.
 std::unique_ptr<engine::Runner> make_container_runner(const engine::Home& home, const std::filesystem::path& dsec = {});
+
+/// cgroup.procs of the group in which the keepers of a home live, for other programs that outlive their caller: writing
+/// "0" moves the writer there. Throws Error.
+UniqueFd open_keepers_procs(const engine::Home& home);
 
 }  // namespace dsec::runners

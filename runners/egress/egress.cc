@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,10 +11,10 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "core/base/child_process.h"
 #include "core/base/config.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/resident.h"
 #include "core/engine/network_log.h"
 #include "runners/egress/namespace.h"
 #include "runners/egress/protocol.h"
@@ -28,14 +27,6 @@ namespace {
 constexpr std::uint64_t kLongestSecret = 64 << 10;
 constexpr int kAttempts = 3;
 constexpr char kMessages[] = "egress.log";
-
-fs::path gateway_program() {
-  const fs::path here = fs::read_symlink("/proc/self/exe").parent_path();
-  for (const fs::path& candidate : {here / "dsec-egress", here / "../libexec/dsec/dsec-egress"})
-    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
-  throw failure("dsec-egress is neither beside the program in " + quote(here.native()) + " nor in ../libexec/dsec")
-      .hint("install dsec with its libexec directory");
-}
 
 std::string read_secret(const std::string& place) {
   std::string value;
@@ -72,43 +63,6 @@ std::map<std::string, std::string> readable_secrets(const NetworkPlan& plan) {
     }
   });
   return secrets;
-}
-
-// By the directory's descriptor, since the path of a socket may have 107 bytes only.
-sockaddr_un socket_address(const UniqueFd& directory) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  std::snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/%s", directory.get(), kSocketName);
-  return address;
-}
-
-UniqueFd seqpacket() {
-  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (!socket) throw system_error("open a socket");
-  const int room = 2 * static_cast<int>(kLongestMessage);
-  if (::setsockopt(socket.get(), SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room) != 0)
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
-  const timeval patience = {10, 0};
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  return socket;
-}
-
-void send_request(int socket, const std::string& text, const std::vector<int>& descriptors) {
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kAttachDescriptors)] = {};
-  iovec part = {const_cast<char*>(text.data()), text.size()};
-  msghdr message = {};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  if (!descriptors.empty()) {
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int) * descriptors.size());
-    std::memcpy(CMSG_DATA(header), descriptors.data(), sizeof(int) * descriptors.size());
-  }
-  if (::sendmsg(socket, &message, MSG_NOSIGNAL) < 0) throw system_error("send to the egress gateway");
 }
 
 UniqueFd open_log(const fs::path& directory) {
@@ -160,47 +114,25 @@ void Egress::check(const NetworkPlan& plan) const {
   });
 }
 
-UniqueFd Egress::connect() const {
-  const UniqueFd directory = open_file(run_, O_PATH | O_DIRECTORY);
-  const sockaddr_un address = socket_address(directory);
-  UniqueFd socket = seqpacket();
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return socket;
-  if (errno == ENOENT || errno == ECONNREFUSED) return {};
-  throw system_error("connect to the egress gateway");
+Resident Egress::gateway() const {
+  return {.title = "egress gateway",
+          .program = "dsec-egress",
+          .run = run_,
+          .socket = kSocketName,
+          .lock = kLockName,
+          .log = kMessages,
+          .longest_message = kLongestMessage};
 }
 
 UniqueFd Egress::start_gateway() const {
-  const FileLock lock(run_ / kLockName, FileLock::Mode::Exclusive);
-  if (UniqueFd socket = connect()) return socket;
-  const UniqueFd directory = open_file(run_, O_PATH | O_DIRECTORY);
-  const sockaddr_un address = socket_address(directory);
-  const UniqueFd listener = seqpacket();
-  ::unlink((run_ / kSocketName).c_str());
-  const mode_t before = ::umask(0177);
-  const int bound = ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
-  ::umask(before);
-  if (bound != 0 || ::listen(listener.get(), 1024) != 0) throw system_error("listen for the egress gateway");
-
-  const fs::path log = run_ / kMessages;
-  const UniqueFd null = open_file("/dev/null", O_RDWR), messages = open_file(log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  const UniqueFd procs = open_procs_();
-  SpawnOptions options;
-  options.argv = {gateway_program().native(), run_.parent_path().native()};
-  for (const std::string& server : Config::load().resolvers) options.argv.push_back(server);
-  options.environment.emplace();
+  ResidentStart start;
+  start.arguments = {run_.parent_path().native()};
+  for (const std::string& server : Config::load().resolvers) start.arguments.push_back(server);
   for (const char* name : {"SSL_CERT_FILE", "SSL_CERT_DIR"})
-    if (const char* value = std::getenv(name)) options.environment->push_back(std::string(name) + "=" + value);
-  options.descriptors = {{null.get(), 1}, {messages.get(), 2}, {listener.get(), 3}, {procs.get(), 4}};
-  options.kill_with_parent = false;
-  ChildProcess gateway = ChildProcess::spawn(options);
-  if (const ExitStatus status = gateway.wait(); !status.ok()) {
-    std::string said = read_file(log, 4096);
-    while (!said.empty() && said.back() == '\n') said.pop_back();
-    throw failure("the egress gateway did not start: " + (said.empty() ? status.str() : said));
-  }
-  UniqueFd socket = connect();
-  if (!socket) throw failure("the egress gateway ended at once").hint("its last words are in " + quote(log.native()));
-  return socket;
+    if (const char* value = std::getenv(name)) start.environment.push_back(std::string(name) + "=" + value);
+  const UniqueFd procs = open_procs_();
+  start.procs = procs.get();
+  return start_resident(gateway(), start);
 }
 
 Json Egress::ask(const Json& request, const std::vector<int>& descriptors) const {
@@ -208,24 +140,20 @@ Json Egress::ask(const Json& request, const std::vector<int>& descriptors) const
   if (text.size() > kLongestMessage) throw usage_error("the network policy is too long");
   // A gateway that has just ended for lack of work closes what it did not answer.
   for (int attempt = 1;; ++attempt) {
-    UniqueFd socket = connect();
+    UniqueFd socket = connect_resident(gateway());
     if (!socket) socket = start_gateway();
     try {
-      send_request(socket.get(), text, descriptors);
-    } catch (const Error&) {
-      if (attempt == kAttempts) throw;
+      send_message(socket.get(), text, descriptors);
+    } catch (const Error& error) {
+      if (attempt == kAttempts) throw Error(error).context("cannot ask the egress gateway");
       continue;
     }
-    const ssize_t length = ::recv(socket.get(), nullptr, 0, MSG_PEEK | MSG_TRUNC);
-    std::string answer(length > 0 ? static_cast<std::size_t>(length) : 1, '\0');
-    const ssize_t got = length < 0 ? length : ::recv(socket.get(), answer.data(), answer.size(), 0);
-    if (got <= 0) {
-      if (attempt < kAttempts && (got == 0 || errno == ECONNRESET)) continue;
-      if (got == 0) throw failure("the egress gateway broke off");
-      throw system_error("wait for the egress gateway");
+    const std::optional<std::string> answer = receive_message(socket.get());
+    if (!answer) {
+      if (attempt < kAttempts) continue;
+      throw failure("the egress gateway broke off");
     }
-    answer.resize(static_cast<std::size_t>(got));
-    Json json = parse_json(answer, "the egress gateway's answer");
+    Json json = parse_json(*answer, "the egress gateway's answer");
     if (json_u64(json, "protocol") != kProtocol)
       throw failure("the egress gateway is of another version of dsec")
           .hint("it ends with the last sandbox that uses it");
@@ -287,9 +215,9 @@ void Egress::set(const fs::path& directory, const NetworkPlan& plan, const std::
 void Egress::release() const {
   const FileLock lock = FileLock::try_lock(run_ / kLockName, FileLock::Mode::Exclusive);
   if (!lock) return;
-  if (const UniqueFd socket = connect()) {
+  if (const UniqueFd socket = connect_resident(gateway())) {
     // Its answer is its end, or that it is in use after all.
-    send_request(socket.get(), canonical_json({{"op", "end"}}), {});
+    send_message(socket.get(), canonical_json({{"op", "end"}}));
     char answer[256];
     if (::recv(socket.get(), answer, sizeof answer, 0) != 0) return;
   }
@@ -300,7 +228,7 @@ engine::NetworkReport Egress::report(const fs::path& directory) const {
   engine::NetworkReport report;
   report.plan = read_network_plan(directory);
   if (!report.plan) return report;
-  const UniqueFd socket = connect();
+  const UniqueFd socket = connect_resident(gateway());
   if (!socket) return report;
   const Json json = ask({{"op", "show"}, {"id", directory.filename().native()}});
   report.attached = json.value("attached", false);

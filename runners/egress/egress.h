@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 
+#include "core/base/resident.h"
 #include "core/engine/runner.h"
 #include "core/model/network_policy.h"
 
@@ -40,7 +41,7 @@ class Egress {
   engine::NetworkReport report(const std::filesystem::path& directory) const;
 
  private:
-  UniqueFd connect() const;
+  Resident gateway() const;
   UniqueFd start_gateway() const;
   Json ask(const Json& request, const std::vector<int>& descriptors = {}) const;
   void attach_plan(const std::filesystem::path& directory, const NetworkPlan& plan, int pidfd) const;

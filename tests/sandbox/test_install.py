@@ -12,7 +12,7 @@ from rootfs import import_base
 def test_an_installed_dsec_imports_and_runs_with_the_helpers_it_brought(dsec, work, monkeypatch):
     prefix = work / "prefix"
     subprocess.run(["cmake", "--install", BIN.parent, "--prefix", prefix], check=True, capture_output=True)
-    for helper in ("dsec-init", "dsec-egress", "mkfs.erofs", "fsck.erofs"):
+    for helper in ("dsec-init", "dsec-egress", "dsec-loader", "mkfs.erofs", "fsck.erofs"):
         assert (prefix / "libexec/dsec" / helper).is_file() and not (prefix / "libexec/dsec" / helper).is_symlink()
     moved = work / "moved"
     shutil.move(prefix, moved)

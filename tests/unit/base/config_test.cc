@@ -56,6 +56,15 @@ TEST_CASE("a fault in the configuration is told with its place", "[base][config]
   CHECK(message("- x\n") == "f:1:1: a mapping is expected");
 }
 
+TEST_CASE("loading on demand is set in short and long form", "[base][config]") {
+  CHECK_FALSE(Config::parse("", "f").on_demand);
+  CHECK(Config::parse("on_demand: true\n", "f").on_demand->by_default);
+  const OnDemandConfig settings = *Config::parse("on_demand: {timeout: 5s, cache: 2GiB}\n", "f").on_demand;
+  CHECK(settings == OnDemandConfig{false, std::chrono::milliseconds(5000), 2ull << 30});
+  CHECK_THROWS_WITH(Config::parse("on_demand: {size: 1}\n", "f"), Catch::Contains("f:1:13: unknown key 'size'"));
+  CHECK_THROWS_WITH(Config::parse("on_demand: [1]\n", "f"), Catch::Contains("f:1:12: true, false, or a mapping"));
+}
+
 TEST_CASE("hosts have settings of their own", "[base][config]") {
   const Config config = Config::parse(
       "hosts:\n  'h.example:5000': {plain_http: true, ca: /ca.pem, mirrors: [m.example, m2.example/path]}\n"

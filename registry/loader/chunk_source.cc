@@ -1,0 +1,108 @@
+#include "registry/loader/chunk_source.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <thread>
+
+#include "core/base/config.h"
+#include "registry/registries.h"
+
+namespace dsec::registry {
+namespace {
+
+constexpr int kTries = 3, kTriesForWrongBytes = 2;
+constexpr std::chrono::milliseconds kFirstRest{100};
+
+class Warnings : public Progress {
+ public:
+  explicit Warnings(std::function<void(const std::string&)> warn) : warn_(std::move(warn)) {}
+  void warn(std::string_view message) override { warn_(std::string(message)); }
+
+ private:
+  const std::function<void(const std::string&)> warn_;
+};
+
+class RegistrySource : public ChunkSource {
+ public:
+  explicit RegistrySource(std::function<void(const std::string&)> warn) : warnings_(std::move(warn)) {}
+
+  void read(const BlobOrigin& origin, const RemoteBlob& blob, std::uint64_t offset,
+            std::span<std::byte> bytes) override {
+    const std::string& url = origin.registry;
+    const std::shared_ptr<Registry> registry = open(origin);
+    try {
+      registry->read_range(blob.blob, offset, bytes);
+    } catch (const Error&) {
+      // A directory may have been mounted anew, and credentials may have become others.
+      const std::lock_guard lock(mutex_);
+      if (const auto found = open_.find(url); found != open_.end() && found->second == registry) open_.erase(found);
+      throw;
+    }
+  }
+
+ private:
+  std::shared_ptr<Registry> open(const BlobOrigin& origin) {
+    const std::string& url = origin.registry;
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto found = open_.find(url); found != open_.end()) return found->second;
+    }
+    // Not under the lock: another registry may answer meanwhile.
+    RegistryAddress address = find_registry(Config::load(), url);
+    address.allow_any_fs = address.allow_any_fs || origin.allow_any_fs;
+    std::shared_ptr<Registry> opened = open_registry(address, OpenMode::Read, warnings_);
+    const std::lock_guard lock(mutex_);
+    return open_.emplace(url, std::move(opened)).first->second;
+  }
+
+  Warnings warnings_;
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<Registry>> open_;
+};
+
+void check_chunks(const ChunkDigests& digests, std::uint64_t first, std::span<const std::byte> bytes) {
+  for (std::uint64_t chunk = first; !bytes.empty(); ++chunk) {
+    const std::size_t size = std::min(digests.size_of(chunk), bytes.size());
+    if (!digests.fits(chunk, bytes.subspan(0, size))) throw WrongBytes(chunk);
+    bytes = bytes.subspan(size);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<ChunkSource> registry_source(std::function<void(const std::string&)> warn) {
+  return std::make_unique<RegistrySource>(std::move(warn));
+}
+
+WrongBytes::WrongBytes(std::uint64_t chunk)
+    : Error(ErrorKind::Failed,
+            "the registry's bytes of chunk " + std::to_string(chunk) + " are not those of the layer") {}
+
+void read_chunks(ChunkSource& source, const ChunkRequest& request, const ChunkRequestCalls& calls) {
+  std::exception_ptr last;
+  bool any_wrong = false;
+  for (const BlobOrigin& origin : request.blob.origins) {
+    bool wrong = false;
+    for (int attempt = 1; attempt <= (wrong ? kTriesForWrongBytes : kTries); ++attempt) {
+      if (!calls.wanted()) throw failure("nobody waits for it any longer");
+      try {
+        source.read(origin, request.blob, request.first * kChunkSize, request.bytes);
+        check_chunks(request.digests, request.first, request.bytes);
+        return;
+      } catch (const Error& error) {
+        wrong = dynamic_cast<const WrongBytes*>(&error) != nullptr;
+        any_wrong = any_wrong || wrong;
+        if (!any_wrong || wrong) last = std::current_exception();
+        Error told = error;
+        calls.tell(told.context("cannot load blob " + request.blob.blob.digest.str() + " of layer " +
+                                request.blob.layer + " from " + origin.registry));
+      }
+      if (!wrong && attempt < kTries) std::this_thread::sleep_for(kFirstRest * attempt * attempt);
+    }
+  }
+  if (!last) throw failure("no registry is known that has it");
+  std::rethrow_exception(last);
+}
+
+}  // namespace dsec::registry

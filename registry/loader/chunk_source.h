@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "registry/registry.h"
+#include "registry/store/chunk_digests.h"
+
+namespace dsec::registry {
+
+/// A blob that is read on demand.
+struct RemoteBlob {
+  Blob blob;
+  Digest chunks;                    ///< of the blob with its chunk digests
+  std::string layer;                ///< for messages: "base/debian"
+  std::vector<BlobOrigin> origins;  ///< in the order in which they are asked
+};
+
+/// Where bytes of a blob come from; a port, since tests have registries that lie and stall. Throws Error. Any number of
+/// threads.
+class ChunkSource {
+ public:
+  virtual ~ChunkSource() = default;
+  virtual void read(const BlobOrigin& origin, const RemoteBlob& blob, std::uint64_t offset,
+                    std::span<std::byte> bytes) = 0;
+};
+
+/// The registries behind URLs, with the settings that the configuration gives them; each is opened once, and again
+/// after it has failed. `warn` is told what has to be waited for.
+std::unique_ptr<ChunkSource> registry_source(std::function<void(const std::string&)> warn);
+
+/// What a registry answered are not the bytes of the layer.
+class WrongBytes : public Error {
+ public:
+  explicit WrongBytes(std::uint64_t chunk);
+};
+
+/// Whole chunks: `first` and those after it as far as `bytes` goes.
+struct ChunkRequest {
+  const RemoteBlob& blob;
+  const ChunkDigests& digests;
+  std::uint64_t first;
+  std::span<std::byte> bytes;
+};
+struct ChunkRequestCalls {
+  std::function<void(const Error&)> tell;  ///< of each attempt that fails
+  std::function<bool()> wanted;            ///< asked before each attempt
+};
+
+/// Reads chunks and compares each with its digest. Each registry is asked up to three times (twice for wrong bytes).
+/// Throws what the last one said; WrongBytes when any of them had wrong bytes and none had right ones.
+void read_chunks(ChunkSource& source, const ChunkRequest& request, const ChunkRequestCalls& calls);
+
+}  // namespace dsec::registry

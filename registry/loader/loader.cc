@@ -1,0 +1,364 @@
+#include "registry/loader/loader.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "core/base/error.h"
+
+namespace dsec::registry {
+namespace {
+
+// Of one request: what somebody waits for, and what nobody waits for yet.
+constexpr std::uint64_t kMostChunks = 4, kMostChunksAhead = 8;
+// Some are left for who waits.
+constexpr int kKeptFromReadAhead = 2;
+// 16 MiB.
+constexpr std::size_t kMostRecent = 64;
+constexpr std::size_t kMostProblems = 32;
+
+}  // namespace
+
+/// A read that is not answered yet.
+struct LoadedBlob::Waiter {
+  std::shared_ptr<LoadedBlob> blob;
+  std::uint64_t offset;
+  std::vector<std::byte> bytes;
+  Loader::Done done;
+  std::chrono::steady_clock::time_point deadline;
+  // Of the Loader's mutex:
+  std::size_t missing = 0;  ///< chunks
+  bool answered = false;
+
+  std::uint64_t first() const { return offset / kChunkSize; }
+  std::uint64_t last() const { return (offset + bytes.size() - 1) / kChunkSize; }
+  /// The part of it that lies in a chunk: where in the file, and where in `bytes`.
+  std::pair<std::uint64_t, std::span<std::byte>> part(std::uint64_t chunk) {
+    const std::uint64_t from = std::max(offset, chunk * kChunkSize),
+                        to = std::min(offset + bytes.size(), (chunk + 1) * kChunkSize);
+    return {from,
+            std::span(bytes).subspan(static_cast<std::size_t>(from - offset), static_cast<std::size_t>(to - from))};
+  }
+  void take(std::uint64_t chunk, std::span<const std::byte> whole) {
+    const auto [from, to] = part(chunk);
+    std::memcpy(to.data(), whole.data() + (from - chunk * kChunkSize), to.size());
+  }
+};
+
+LoadedBlob::LoadedBlob(RemoteBlob remote, ChunkDigests digests)
+    : remote_(std::move(remote)), digests_(std::move(digests)) {}
+
+Loader::Loader(ChunkSource& source, ChunkCache& cache, LoaderSettings settings,
+               std::function<void(const std::string&)> log, Complete complete)
+    : source_(source), cache_(cache), settings_(settings), log_(std::move(log)), complete_(std::move(complete)) {
+  for (int i = 0; i < settings_.requests; ++i) threads_.emplace_back([this] { fetch_loop(); });
+  threads_.emplace_back([this] { timeout_loop(); });
+}
+
+Loader::~Loader() {
+  std::deque<std::shared_ptr<LoadedBlob::Waiter>> left;
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    for (const auto& waiter : waiters_)
+      if (!std::exchange(waiter->answered, true)) left.push_back(waiter);
+  }
+  work_.notify_all();
+  waiting_.notify_all();
+  for (const auto& waiter : left) waiter->done(EIO, {});
+  for (std::thread& thread : threads_) thread.join();
+}
+
+std::shared_ptr<LoadedBlob> Loader::open(RemoteBlob remote, std::string raw_digests) {
+  ChunkDigests digests(std::move(raw_digests), remote.blob.size);
+  auto blob = std::make_shared<LoadedBlob>(std::move(remote), std::move(digests));
+  blob->cache_ = cache_.open({blob->remote_.blob.digest, blob->remote_.chunks}, blob->digests_);
+  check_complete(blob);
+  return blob;
+}
+
+void Loader::read(const std::shared_ptr<LoadedBlob>& blob, std::uint64_t offset, std::size_t size, Done done) {
+  if (offset >= blob->size()) return done(0, {});
+  size = static_cast<std::size_t>(std::min<std::uint64_t>(size, blob->size() - offset));
+  if (size == 0) return done(0, {});
+  const std::uint64_t first = offset / kChunkSize, last = (offset + size - 1) / kChunkSize;
+  // Kept: getting so much memory anew costs as much as reading it.
+  thread_local std::vector<std::byte> buffer;
+  if (buffer.size() < size) buffer.resize(size);
+  const std::span<std::byte> bytes = std::span(buffer).first(size);
+  if (blob->cache().read(offset, bytes)) {
+    done(0, bytes);
+    const std::lock_guard lock(mutex_);
+    return read_ahead(blob, first, last);
+  }
+  auto waiter = std::make_shared<LoadedBlob::Waiter>();
+  waiter->blob = blob;
+  waiter->offset = offset;
+  waiter->bytes.resize(size);
+  waiter->done = std::move(done);
+  waiter->deadline = Clock::now() + settings_.timeout;
+  // What is here already; the rest is found under the lock.
+  std::vector<bool> here;
+  for (std::uint64_t chunk = first; chunk <= last; ++chunk) {
+    const auto [from, to] = waiter->part(chunk);
+    here.push_back(blob->cache().read(from, to));
+  }
+  bool answer = false;
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::uint64_t chunk = first; chunk <= last; ++chunk) {
+      if (here[chunk - first] || copy_recent(*blob, chunk, *waiter)) continue;
+      // It may have come since it was looked for.
+      const auto [from, to] = waiter->part(chunk);
+      if (!blob->coming_.contains(chunk) && blob->cache().read(from, to)) continue;
+      ++waiter->missing;
+      want(blob, chunk, chunk, waiter);
+    }
+    answer = waiter->missing == 0;
+    if (answer)
+      waiter->answered = true;
+    else
+      waiters_.push_back(waiter);
+    read_ahead(blob, first, last);
+  }
+  if (answer) return waiter->done(0, waiter->bytes);
+  work_.notify_all();
+  waiting_.notify_one();
+}
+
+// Under mutex_. A job of chunks that nobody has asked for so far; `waiter`, if any, waits for them.
+void Loader::want(const std::shared_ptr<LoadedBlob>& blob, std::uint64_t first, std::uint64_t last,
+                  const std::shared_ptr<LoadedBlob::Waiter>& waiter) {
+  for (std::uint64_t chunk = first; chunk <= last; ++chunk) {
+    LoadedBlob::ChunkState& state = blob->coming_[chunk];
+    if (waiter) state.waiters.push_back(waiter);
+  }
+  if (!waiter) {
+    ahead_.push_back({blob, first, last - first + 1});
+    return;
+  }
+  // Also for what is to be read ahead already: who comes first takes the chunk.
+  if (!demand_.empty() && demand_.back().blob == blob && demand_.back().first + demand_.back().count == first &&
+      demand_.back().count < kMostChunks)
+    demand_.back().count += last - first + 1;
+  else
+    demand_.push_back({blob, first, last - first + 1});
+}
+
+// Under mutex_.
+void Loader::read_ahead(const std::shared_ptr<LoadedBlob>& blob, std::uint64_t first, std::uint64_t last) {
+  auto more = blob->ahead_.after(first, last);
+  if (!more) return;
+  std::uint64_t chunk = more->first;
+  const std::uint64_t end = std::min(more->first + more->second, blob->digests_.count());
+  const auto needed = [&](std::uint64_t c) { return !blob->coming_.contains(c) && !blob->cache().has(c); };
+  while (chunk < end) {
+    if (!needed(chunk)) {
+      ++chunk;
+      continue;
+    }
+    std::uint64_t until = chunk + 1;
+    while (until < end && until - chunk < kMostChunksAhead && needed(until)) ++until;
+    want(blob, chunk, until - 1, nullptr);
+    chunk = until;
+  }
+  work_.notify_all();
+}
+
+// Under mutex_.
+bool Loader::copy_recent(const LoadedBlob& blob, std::uint64_t chunk, LoadedBlob::Waiter& waiter) {
+  for (const Recent& recent : recent_)
+    if (recent.blob.get() == &blob && recent.chunk == chunk) {
+      waiter.take(chunk, recent.bytes);
+      return true;
+    }
+  return false;
+}
+
+// Under mutex_. The next run of chunks that nobody fetches yet.
+std::optional<Loader::Job> Loader::next_job() {
+  for (auto* queue : {&demand_, &ahead_}) {
+    const bool ahead = queue == &ahead_;
+    if (ahead && ahead_running_ >= std::max(1, settings_.requests - kKeptFromReadAhead)) return std::nullopt;
+    while (!queue->empty()) {
+      Job& job = queue->front();
+      const auto idle = [&](std::uint64_t chunk) {
+        const auto state = job.blob->coming_.find(chunk);
+        return state != job.blob->coming_.end() && !state->second.started;
+      };
+      while (job.count > 0 && !idle(job.first)) ++job.first, --job.count;
+      std::uint64_t run = 0;
+      while (run < job.count && idle(job.first + run)) ++run;
+      if (run == 0) {
+        queue->pop_front();
+        continue;
+      }
+      Job next{job.blob, job.first, run};
+      job.first += run;
+      job.count -= run;
+      for (std::uint64_t chunk = next.first; chunk < next.first + run; ++chunk) {
+        LoadedBlob::ChunkState& state = next.blob->coming_[chunk];
+        state.started = true;
+        state.since = Clock::now();
+      }
+      if (ahead) ++ahead_running_;
+      return next;
+    }
+  }
+  return std::nullopt;
+}
+
+void Loader::fetch_loop() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    std::optional<Job> job;
+    bool ahead = false;
+    work_.wait(lock, [&] {
+      if (stop_) return true;
+      const int before = ahead_running_;
+      job = next_job();
+      ahead = ahead_running_ > before;
+      return job.has_value();
+    });
+    if (stop_) return;
+    lock.unlock();
+    fetch(*job);
+    lock.lock();
+    if (ahead) --ahead_running_;
+    if (!ahead_.empty()) work_.notify_one();
+  }
+}
+
+void Loader::fetch(const Job& job) {
+  LoadedBlob& blob = *job.blob;
+  std::uint64_t size = 0;
+  for (std::uint64_t chunk = job.first; chunk < job.first + job.count; ++chunk) size += blob.digests_.size_of(chunk);
+  std::vector<std::byte> bytes;
+  try {
+    bytes.resize(size);
+    read_chunks(source_, {blob.remote_, blob.digests_, job.first, bytes},
+                {[this](const Error& error) { tell(error); }, [&] { return is_wanted(job); }});
+    blob.fetched_ += size;
+  } catch (const WrongBytes&) {
+    // Chunks that were asked for together with a bad one are not bad themselves.
+    if (job.count == 1) return deliver(job, {}, EIO, false);
+    for (std::uint64_t chunk = job.first; chunk < job.first + job.count; ++chunk) fetch({job.blob, chunk, 1});
+    return;
+  } catch (const std::exception&) {
+    // Each attempt has been told.
+    for (std::uint64_t chunk = job.first; chunk < job.first + job.count; ++chunk)
+      deliver({job.blob, chunk, 1}, {}, EIO, false);
+    return;
+  }
+  std::span<const std::byte> rest(bytes);
+  for (std::uint64_t chunk = job.first; chunk < job.first + job.count; ++chunk) {
+    const auto part = rest.subspan(0, blob.digests_.size_of(chunk));
+    rest = rest.subspan(part.size());
+    deliver({job.blob, chunk, 1}, part, 0, blob.cache().write(chunk, part));
+  }
+  check_complete(job.blob);
+}
+
+// Whether any of the chunks has not been given up.
+bool Loader::is_wanted(const Job& job) {
+  const std::lock_guard lock(mutex_);
+  const auto next = job.blob->coming_.lower_bound(job.first);
+  return !stop_ && next != job.blob->coming_.end() && next->first < job.first + job.count;
+}
+
+// Of one chunk: all who wait for it have it, or know that it does not come.
+void Loader::deliver(const Job& job, std::span<const std::byte> bytes, int error, bool kept) {
+  std::vector<std::shared_ptr<LoadedBlob::Waiter>> ready;
+  {
+    const std::lock_guard lock(mutex_);
+    if (error == 0 && !kept) {
+      recent_.push_back({job.blob, job.first, {bytes.begin(), bytes.end()}});
+      if (recent_.size() > kMostRecent) recent_.pop_front();
+    }
+    const auto found = job.blob->coming_.find(job.first);
+    if (found == job.blob->coming_.end()) return;  // given up meanwhile
+    for (const auto& waiter : found->second.waiters) {
+      if (waiter->answered) continue;
+      if (error == 0) waiter->take(job.first, bytes);
+      if (error != 0 || --waiter->missing == 0) {
+        waiter->answered = true;
+        ready.push_back(waiter);
+      }
+    }
+    job.blob->coming_.erase(found);
+    while (!waiters_.empty() && waiters_.front()->answered) waiters_.pop_front();
+  }
+  for (const auto& waiter : ready)
+    waiter->done(error, error == 0 ? std::span<const std::byte>(waiter->bytes) : std::span<const std::byte>());
+}
+
+void Loader::timeout_loop() {
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    const auto now = Clock::now();
+    std::vector<std::shared_ptr<LoadedBlob::Waiter>> late;
+    while (!waiters_.empty() && (waiters_.front()->answered || waiters_.front()->deadline <= now)) {
+      if (!std::exchange(waiters_.front()->answered, true)) {
+        abandon(*waiters_.front()->blob, *waiters_.front(), now);
+        late.push_back(std::move(waiters_.front()));
+      }
+      waiters_.pop_front();
+    }
+    if (!late.empty()) {
+      lock.unlock();
+      for (const auto& waiter : late) {
+        tell(failure("a read of blob " + waiter->blob->remote_.blob.digest.str() + " of layer " +
+                     waiter->blob->remote_.layer + " was not answered in time"));
+        waiter->done(EIO, {});
+      }
+      lock.lock();
+      continue;
+    }
+    if (waiters_.empty())
+      waiting_.wait(lock);
+    else
+      waiting_.wait_until(lock, waiters_.front()->deadline);
+  }
+}
+
+// Under mutex_. What takes too long is asked for anew by the next who wants it.
+void Loader::abandon(LoadedBlob& blob, const LoadedBlob::Waiter& waiter, Clock::time_point now) {
+  for (std::uint64_t chunk = waiter.first(); chunk <= waiter.last(); ++chunk) {
+    const auto found = blob.coming_.find(chunk);
+    if (found == blob.coming_.end()) continue;
+    const bool waited_for = std::any_of(found->second.waiters.begin(), found->second.waiters.end(),
+                                        [](const auto& each) { return !each->answered; });
+    if (!waited_for && (!found->second.started || now - found->second.since >= settings_.timeout))
+      blob.coming_.erase(found);
+  }
+}
+
+void Loader::tell(const Error& error) {
+  const std::string what = error.message();
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto known =
+        std::find_if(problems_.begin(), problems_.end(), [&](const LoaderProblem& each) { return each.what == what; });
+    first = known == problems_.end();
+    if (first) {
+      if (problems_.size() == kMostProblems) problems_.erase(problems_.begin());
+      problems_.push_back({what, std::chrono::system_clock::now()});
+    } else {
+      known->last = std::chrono::system_clock::now();
+      ++known->count;
+    }
+  }
+  if (log_ && first) log_(what);
+}
+
+std::vector<LoaderProblem> Loader::problems() {
+  const std::lock_guard lock(mutex_);
+  return problems_;
+}
+
+void Loader::check_complete(const std::shared_ptr<LoadedBlob>& blob) {
+  if (complete_ && blob->cache().complete() && !blob->finished_.exchange(true)) complete_(blob);
+}
+
+}  // namespace dsec::registry

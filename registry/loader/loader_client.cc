@@ -1,0 +1,171 @@
+#include "registry/loader/loader_client.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/resident.h"
+#include "registry/loader/protocol.h"
+#include "registry/loader/served_name.h"
+
+namespace dsec::registry {
+namespace {
+
+constexpr int kAttempts = 3;
+// The kernel closes files of what was unmounted a little later; a loader has ended when its holder has.
+constexpr int kLooks = 20;
+constexpr std::chrono::milliseconds kBetweenLooks{10};
+
+Resident loader_of(const std::filesystem::path& home) {
+  return {.title = "loader",
+          .program = kLoaderProgram,
+          .run = home / "run",
+          .socket = kLoaderSocket,
+          .lock = kLoaderLock,
+          .log = kLoaderLog};
+}
+
+// Credentials, proxies and the place of the configuration are the caller's.
+std::vector<std::string> whole_environment() {
+  std::vector<std::string> all;
+  for (char** variable = environ; *variable; ++variable) all.emplace_back(*variable);
+  return all;
+}
+
+/// The answer and its descriptor; empty when the loader ended meanwhile.
+std::optional<std::pair<Json, UniqueFd>> ask(int socket, const char* op) {
+  std::vector<UniqueFd> descriptors;
+  try {
+    send_message(socket, canonical_json({{"op", op}}));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  const std::optional<std::string> text = receive_message(socket, &descriptors);
+  if (!text) return std::nullopt;
+  Json json = parse_json(*text, "the loader's answer");
+  if (json_u64(json, "protocol") != kLoaderProtocol)
+    throw failure("the loader is of another version of dsec").hint("it ends with the last sandbox that uses it");
+  if (json.contains("error")) throw failure(json_string(json, "error"));
+  return std::pair(std::move(json), descriptors.empty() ? UniqueFd() : std::move(descriptors.front()));
+}
+
+class LoaderVisit : public engine::BlobLoader::Visit {
+ public:
+  LoaderVisit(UniqueFd socket, UniqueFd root, std::string instance)
+      : socket_(std::move(socket)), root_(std::move(root)), instance_(std::move(instance)) {}
+
+  const std::string& instance() const override { return instance_; }
+  UniqueFd open(const Digest& blob, const Digest& chunks) override {
+    UniqueFd file(::openat(root_.get(), ServedName{blob, chunks}.str().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    if (file) return file;
+    if (errno == ENOENT)
+      throw failure("blob " + blob.brief() + " is neither here nor loaded on demand").hint("pull the layer again");
+    throw system_error("open blob " + blob.brief() + " at the loader");
+  }
+
+ private:
+  const UniqueFd socket_, root_;
+  const std::string instance_;
+};
+
+class HomeLoader : public engine::BlobLoader {
+ public:
+  HomeLoader(std::filesystem::path home, std::function<UniqueFd()> open_procs)
+      : home_(std::move(home)), open_procs_(std::move(open_procs)) {}
+
+  std::unique_ptr<Visit> visit() override {
+    return attempt("cannot load layers on demand", [&]() -> std::unique_ptr<Visit> {
+      for (int attempt = 1; attempt <= kAttempts; ++attempt) {
+        UniqueFd socket = connect_resident(loader_of(home_));
+        if (!socket) socket = start();
+        // One that has just ended for lack of work closes what it did not answer.
+        auto answer = ask(socket.get(), "visit");
+        if (!answer) continue;
+        if (!answer->second) throw failure("the loader gave no filesystem");
+        return std::make_unique<LoaderVisit>(std::move(socket), std::move(answer->second),
+                                             json_string(answer->first, "instance"));
+      }
+      throw failure("the loader broke off")
+          .hint("its last words are in " + quote((home_ / "run" / kLoaderLog).native()));
+    });
+  }
+
+  std::string running() override {
+    const Json status = loader_status(home_);
+    return status.is_null() ? "" : json_string(status, "instance");
+  }
+
+  void release() override {
+    const Resident loader = loader_of(home_);
+    const FileLock lock = FileLock::try_lock(loader.run / loader.lock, FileLock::Mode::Exclusive);
+    if (!lock || !end(loader)) return;
+    for (const std::string& name : {loader.socket, loader.log}) ::unlink((loader.run / name).c_str());
+  }
+
+ private:
+  // False when it is in use.
+  static bool end(const Resident& loader) {
+    for (int look = 0; look < kLooks; ++look) {
+      {
+        const UniqueFd socket = connect_resident(loader);
+        if (!socket) return true;
+        // No answer: it is ending.
+        (void)ask(socket.get(), "end");
+      }
+      std::this_thread::sleep_for(kBetweenLooks);
+    }
+    return false;
+  }
+
+  UniqueFd start() const {
+    ResidentStart start;
+    start.arguments = {home_.native()};
+    start.environment = whole_environment();
+    const UniqueFd procs = open_procs_();
+    start.procs = procs.get();
+    return start_resident(loader_of(home_), start);
+  }
+
+  const std::filesystem::path home_;
+  const std::function<UniqueFd()> open_procs_;
+};
+
+}  // namespace
+
+std::unique_ptr<engine::BlobLoader> make_blob_loader(const engine::Home& home, std::function<UniqueFd()> open_procs) {
+  return std::make_unique<HomeLoader>(home.root(), std::move(open_procs));
+}
+
+Json loader_status(const std::filesystem::path& home) {
+  std::error_code missing;
+  if (!std::filesystem::exists(home / "run", missing)) return nullptr;
+  const UniqueFd socket = connect_resident(loader_of(home));
+  if (!socket) return nullptr;
+  auto answer = ask(socket.get(), "status");
+  return answer ? std::move(answer->first) : Json(nullptr);
+}
+
+Json on_demand_use(LocalStore& store, std::span<const Digest> layers) {
+  std::set<Digest> blobs;
+  std::uint64_t bytes = 0, fetched = 0;
+  for (const Digest& layer : layers)
+    if (const auto stored = store.find(LayerRef::of(layer)))
+      for (const LayerImage& image : stored->manifest.images)
+        if (const Blob* data = image.find(BlobRole::Data);
+            data && store.on_demand(data->digest) && blobs.insert(data->digest).second)
+          bytes += data->size;
+  if (blobs.empty()) return nullptr;
+  if (const Json status = loader_status(store.home().root()); !status.is_null())
+    for (const Json& blob : status["blobs"])
+      if (blobs.contains(Digest::parse(json_string(blob, "digest")))) fetched += json_u64(blob, "fetched");
+  return {{"bytes", bytes}, {"fetched", fetched}};
+}
+
+}  // namespace dsec::registry

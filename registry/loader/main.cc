@@ -1,0 +1,104 @@
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <iostream>
+#include <string>
+
+#include "core/base/child_process.h"
+#include "core/base/error.h"
+#include "core/engine/sandbox_id.h"
+#include "registry/loader/fuse_session.h"
+#include "registry/loader/holder.h"
+#include "registry/loader/protocol.h"
+#include "registry/loader/server.h"
+#include "registry/loader/shared_state.h"
+
+// dsec-loader: serves the blobs of one DSEC_HOME that are loaded on demand. dsec starts it with its listening socket as
+// descriptor 3 and the cgroup.procs of the group that it shall live in as 4; its argument is that home. That process
+// makes the filesystem and starts the holder, which starts the server; both are this program again.
+
+namespace {
+
+using namespace dsec;
+using namespace dsec::registry;
+
+UniqueFd inherited(int fd) {
+  if (::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) throw system_error("find descriptor " + std::to_string(fd));
+  return UniqueFd(fd);
+}
+
+LoaderDescriptors inherited_descriptors() {
+  return {inherited(kListenerFd), inherited(kFuseFd), inherited(kRootFd), inherited(kMemoryFd)};
+}
+
+UniqueFd inherited_if_there(int fd) { return ::fcntl(fd, F_GETFD) >= 0 ? inherited(fd) : UniqueFd(); }
+
+void leave_caller() {
+  ::setsid();
+  ::umask(077);
+  if (::chdir("/") != 0) throw system_error("chdir /");
+  ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGHUP, SIG_IGN);
+  ::signal(SIGINT, SIG_IGN);
+}
+
+// The first process: returns when the loader serves, or has failed to.
+int start(const std::string& program, const std::string& home) {
+  // Outside whatever group dsec was called in, which may end with its caller.
+  if (::write(kProcsFd, "0", 1) < 0 && errno != EBADF) throw system_error("join the keepers' control group");
+  ::close(kProcsFd);
+  FuseMount mount = mount_fuse();
+  const UniqueFd memory = SharedState::make(engine::random_id(16));
+  auto [ready, told] = make_pipe();
+  SpawnOptions options;
+  options.argv = {program, kHold, home};
+  options.descriptors = {{kListenerFd, kListenerFd},
+                         {mount.device.get(), kFuseFd},
+                         {mount.root.get(), kRootFd},
+                         {memory.get(), kMemoryFd},
+                         {told.get(), kReadyFd}};
+  options.kill_with_parent = false;
+  const ChildProcess holder = ChildProcess::spawn(options);
+  told.reset();
+  mount = {};
+  char word = 0;
+  const bool served = ::read(ready.get(), &word, 1) == 1;
+  // Not destroyed when all is well: it lives on.
+  if (served) ::_exit(0);
+  return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int code = 1;
+  try {
+    struct stat info = {};
+    if (argc < 2 || ::fstat(kListenerFd, &info) != 0 || !S_ISSOCK(info.st_mode)) {
+      std::cerr << "dsec-loader is started by dsec; see man dsec-loader\n";
+      return 2;
+    }
+    const std::string program = argv[0], what = argv[1], home = argv[argc - 1];
+    if (argc == 2) return start(program, home);
+    leave_caller();
+    const LoaderDescriptors descriptors = inherited_descriptors();
+    UniqueFd link = inherited_if_there(kLinkFd), ready = inherited_if_there(kReadyFd);
+    if (what == kHold) {
+      ::prctl(PR_SET_NAME, "dsec-loader-hld", 0, 0, 0);
+      hold(descriptors, std::move(link), std::move(ready), program, home);
+    } else {
+      serve(descriptors, std::move(link), std::move(ready), program, home);
+    }
+    code = 0;
+  } catch (const Error& error) {
+    std::cerr << "dsec-loader: " << error.message() << '\n';
+  } catch (const std::exception& error) {
+    std::cerr << "dsec-loader: " << error.what() << '\n';
+  }
+  ::_exit(code);
+}

@@ -1,0 +1,190 @@
+#include "registry/loader/served_blobs.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/iso_time.h"
+
+namespace dsec::registry {
+namespace {
+
+int read_file_part(int fd, std::uint64_t offset, std::span<std::byte> bytes, std::size_t& filled) {
+  while (filled < bytes.size()) {
+    const ssize_t got = ::pread(fd, bytes.data() + filled, bytes.size() - filled, static_cast<off_t>(offset + filled));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return errno;
+    if (got == 0) return 0;
+    filled += static_cast<std::size_t>(got);
+  }
+  return 0;
+}
+
+}  // namespace
+
+/// Counts what comes, whichever server asks for it.
+class ServedBlobs::CountedSource : public ChunkSource {
+ public:
+  CountedSource(ChunkSource& source, SharedState& state) : source_(source), state_(state) {}
+  void read(const BlobOrigin& origin, const RemoteBlob& blob, std::uint64_t offset,
+            std::span<std::byte> bytes) override {
+    source_.read(origin, blob, offset, bytes);
+    if (const auto inode = state_.inode_of({blob.blob.digest, blob.chunks})) state_.add_fetched(*inode, bytes.size());
+  }
+
+ private:
+  ChunkSource& source_;
+  SharedState& state_;
+};
+
+ServedBlobs::ServedBlobs(LocalStore& store, SharedState& state, ChunkSource& source, ChunkCache& cache,
+                         LoaderSettings settings, std::function<void(const std::string&)> log)
+    : store_(store),
+      state_(state),
+      cache_(cache),
+      log_(std::move(log)),
+      source_(std::make_unique<CountedSource>(source, state)) {
+  loader_ = std::make_unique<Loader>(*source_, cache, settings, log_, [this](const std::shared_ptr<LoadedBlob>& blob) {
+    {
+      const std::lock_guard lock(mutex_);
+      complete_.push_back(blob);
+    }
+    adopting_.notify_one();
+  });
+  adopter_ = std::thread([this] { adopt_loop(); });
+}
+
+ServedBlobs::~ServedBlobs() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  adopting_.notify_one();
+  adopter_.join();
+}
+
+std::optional<std::uint64_t> ServedBlobs::size(const ServedName& blob) {
+  const std::optional<OnDemandBlob> known = store_.on_demand(blob.blob, blob.chunks);
+  if (!known) return std::nullopt;
+  return known->blob.size;
+}
+
+ServedBlobs::Served ServedBlobs::find(const ServedName& blob) {
+  const auto known = [&]() -> std::optional<Served> {
+    const std::lock_guard lock(mutex_);
+    const auto found = blobs_.find(blob);
+    return found == blobs_.end() ? std::nullopt : std::optional(found->second);
+  };
+  if (auto served = known()) return *served;
+  // One at a time: the cache of a blob must not be opened twice.
+  const std::lock_guard one_at_a_time(opening_);
+  if (auto served = known()) return *served;
+  Served opened = open(blob);
+  const std::lock_guard lock(mutex_);
+  return blobs_.emplace(blob, std::move(opened)).first->second;
+}
+
+ServedBlobs::Served ServedBlobs::open(const ServedName& blob) {
+  if (UniqueFd file(::open(store_.blob_file(blob.blob).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC)); file)
+    return std::make_shared<UniqueFd>(std::move(file));
+  std::optional<OnDemandBlob> known = store_.on_demand(blob.blob, blob.chunks);
+  if (!known) throw failure("blob " + blob.blob.str() + " is not loaded on demand");
+  std::string digests = read_file(store_.blob_path(known->chunks));
+  return loader_->open({known->blob, known->chunks, std::move(known->layer), std::move(known->origins)},
+                       std::move(digests));
+}
+
+void ServedBlobs::read(const ServedName& blob, std::uint64_t offset, std::size_t size,
+                       std::function<void(int error, std::span<const std::byte> bytes)> done) {
+  Served served;
+  try {
+    served = find(blob);
+  } catch (const Error& error) {
+    log_(error.message());
+    return done(EIO, {});
+  }
+  if (const auto* loaded = std::get_if<std::shared_ptr<LoadedBlob>>(&served))
+    return loader_->read(*loaded, offset, size, std::move(done));
+  thread_local std::vector<std::byte> buffer;
+  buffer.resize(size);
+  std::size_t filled = 0;
+  const int error = read_file_part(std::get<Local>(served)->get(), offset, buffer, filled);
+  done(error, std::span<const std::byte>(buffer).subspan(0, filled));
+}
+
+void ServedBlobs::adopt_loop() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    adopting_.wait(lock, [&] { return stop_ || !complete_.empty(); });
+    if (stop_) return;
+    const std::shared_ptr<LoadedBlob> blob = std::move(complete_.front());
+    complete_.pop_front();
+    adopting_now_ = true;
+    lock.unlock();
+    try {
+      adopt(*blob);
+    } catch (const Error& error) {
+      // It is served from the cache as before.
+      log_(error.message());
+    }
+    lock.lock();
+    adopting_now_ = false;
+  }
+}
+
+// Each chunk has been verified, but nothing has said so far that together they are the blob.
+void ServedBlobs::adopt(LoadedBlob& blob) {
+  const Blob& what = blob.remote().blob;
+  if (!blob.cache().pin()) return;
+  try {
+    const std::filesystem::path& file = blob.cache().file();
+    if (const Digest found = digest_of_file(file.native()); found != what.digest)
+      throw failure("the chunks of blob " + what.digest.str() + " of layer " + blob.remote().layer +
+                    " are right, but together they have " + found.str() + ": whoever published it did so wrongly");
+    const auto session = store_.begin_session();
+    store_.take_file(*session, what, file);
+    blob.cache().release();
+  } catch (const Error&) {
+    blob.cache().unpin();
+    throw;
+  }
+}
+
+bool ServedBlobs::busy() {
+  const std::lock_guard lock(mutex_);
+  return adopting_now_ || !complete_.empty();
+}
+
+Json ServedBlobs::status() {
+  Json blobs = Json::array(), problems = Json::array();
+  for (const std::uint64_t inode : state_.inodes()) {
+    const ServedName name = *state_.blob_of(inode);
+    const std::optional<OnDemandBlob> known = store_.on_demand(name.blob, name.chunks);
+    if (!known) continue;
+    Json row = {{"digest", name.blob.str()},
+                {"layer", known->layer},
+                {"bytes", known->blob.size},
+                {"here", known->blob.size},
+                {"fetched", state_.fetched(inode)}};
+    const std::lock_guard lock(mutex_);
+    const auto served = blobs_.find(name);
+    if (served == blobs_.end())
+      row["here"] = nullptr;  // not read since this server began
+    else if (const auto* loaded = std::get_if<std::shared_ptr<LoadedBlob>>(&served->second))
+      row["here"] = (*loaded)->cache().present_bytes();
+    blobs.push_back(std::move(row));
+  }
+  for (const LoaderProblem& problem : loader_->problems())
+    problems.push_back({{"what", problem.what}, {"count", problem.count}, {"last", format_iso_time(problem.last)}});
+  return {{"blobs", std::move(blobs)},
+          {"problems", std::move(problems)},
+          {"cache_bytes", cache_.bytes()},
+          {"open_files", state_.handles()}};
+}
+
+}  // namespace dsec::registry

@@ -1,0 +1,155 @@
+#include "registry/loader/shared_state.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/error.h"
+#include "registry/store/chunk_digests.h"
+
+namespace dsec::registry {
+namespace {
+
+constexpr char kMagic[8] = {'d', 's', 'e', 'c', 'l', 'o', 'a', 'd'};
+constexpr std::uint64_t kFirstInode = 2;  // 1 is the root
+
+}  // namespace
+
+struct SharedState::Layout {
+  char magic[8];
+  std::uint32_t version;
+  std::uint32_t reserved;
+  char instance[16];
+  std::atomic<std::uint64_t> flags;
+  struct Node {
+    std::atomic<std::uint32_t> used;  ///< set last
+    std::uint32_t reserved;
+    char name[2 * kRawDigestSize];  ///< digests of blob and chunks
+    std::atomic<std::uint64_t> fetched;
+  } nodes[kNodes];
+  std::atomic<std::uint64_t> handles[kHandles];
+  alignas(4096) char slots[kSlots][kSlotSize];
+};
+
+UniqueFd SharedState::make(const std::string& instance) {
+  UniqueFd memory(::memfd_create("dsec-loader", MFD_CLOEXEC));
+  if (!memory || ::ftruncate(memory.get(), sizeof(Layout)) != 0) throw system_error("make a file in memory");
+  Layout head{};
+  std::memcpy(head.magic, kMagic, sizeof kMagic);
+  head.version = kVersion;
+  std::memcpy(head.instance, instance.data(), std::min(instance.size(), sizeof head.instance));
+  if (::pwrite(memory.get(), &head, offsetof(Layout, flags), 0) < 0) throw system_error("write a file in memory");
+  return memory;
+}
+
+SharedState::SharedState(const UniqueFd& memory) {
+  struct stat status {};
+  if (::fstat(memory.get(), &status) != 0 || status.st_size != static_cast<off_t>(sizeof(Layout)))
+    throw failure("the holder's memory is that of another release").hint("dsec gc, when no sandbox uses it any longer");
+  void* const place = ::mmap(nullptr, sizeof(Layout), PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
+  if (place == MAP_FAILED) throw system_error("map the holder's memory");
+  layout_ = static_cast<Layout*>(place);
+  if (std::memcmp(layout_->magic, kMagic, sizeof kMagic) != 0 || layout_->version != kVersion)
+    throw failure("the holder's memory is that of another release").hint("dsec gc, when no sandbox uses it any longer");
+  instance_.assign(layout_->instance, ::strnlen(layout_->instance, sizeof layout_->instance));
+  for (auto& slot : layout_->slots) {
+    std::uint32_t length = 0;
+    std::memcpy(&length, slot, sizeof length);
+    if (length == 0) free_.push_back(slot);
+  }
+}
+
+SharedState::~SharedState() { ::munmap(layout_, sizeof(Layout)); }
+
+std::uint64_t SharedState::flags() const noexcept { return layout_->flags.load(); }
+void SharedState::set_flags(std::uint64_t flags) noexcept { layout_->flags.store(flags); }
+
+char* SharedState::take_slot() {
+  std::unique_lock lock(mutex_);
+  freed_.wait(lock, [&] { return !free_.empty(); });
+  char* const slot = free_.back();
+  free_.pop_back();
+  return slot;
+}
+
+void SharedState::free_slot(char* slot) {
+  std::memset(slot, 0, sizeof(std::uint32_t));
+  {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(slot);
+  }
+  freed_.notify_one();
+}
+
+std::vector<char*> SharedState::slots_under_way() {
+  const std::lock_guard lock(mutex_);
+  std::vector<char*> slots;
+  for (auto& slot : layout_->slots)
+    if (std::find(free_.begin(), free_.end(), slot) == free_.end()) slots.push_back(slot);
+  return slots;
+}
+
+std::optional<std::uint64_t> SharedState::inode_of(const ServedName& blob) {
+  const std::string raw = raw_digest(blob.blob) + raw_digest(blob.chunks);
+  const std::lock_guard lock(mutex_);
+  for (std::uint64_t i = 0; i < kNodes; ++i) {
+    Layout::Node& node = layout_->nodes[i];
+    if (node.used.load() == 0) {
+      std::memcpy(node.name, raw.data(), raw.size());
+      node.used.store(1);
+      return i + kFirstInode;
+    }
+    if (std::memcmp(node.name, raw.data(), raw.size()) == 0) return i + kFirstInode;
+  }
+  return std::nullopt;
+}
+
+std::optional<ServedName> SharedState::blob_of(std::uint64_t inode) const {
+  if (inode < kFirstInode || inode - kFirstInode >= kNodes) return std::nullopt;
+  const Layout::Node& node = layout_->nodes[inode - kFirstInode];
+  if (node.used.load() == 0) return std::nullopt;
+  return ServedName{digest_from_raw({node.name, kRawDigestSize}),
+                    digest_from_raw({node.name + kRawDigestSize, kRawDigestSize})};
+}
+
+bool SharedState::add_handle(std::uint64_t handle) {
+  const std::lock_guard lock(mutex_);
+  std::atomic<std::uint64_t>* place = nullptr;
+  for (auto& each : layout_->handles) {
+    if (each.load() == handle) return true;
+    if (!place && each.load() == 0) place = &each;
+  }
+  if (place) place->store(handle);
+  return place != nullptr;
+}
+
+void SharedState::drop_handle(std::uint64_t handle) {
+  const std::lock_guard lock(mutex_);
+  for (auto& each : layout_->handles)
+    if (each.load() == handle) each.store(0);
+}
+
+std::size_t SharedState::handles() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<std::size_t>(std::count_if(std::begin(layout_->handles), std::end(layout_->handles),
+                                                [](const auto& each) { return each.load() != 0; }));
+}
+
+void SharedState::add_fetched(std::uint64_t inode, std::uint64_t bytes) {
+  layout_->nodes[inode - kFirstInode].fetched += bytes;
+}
+
+std::uint64_t SharedState::fetched(std::uint64_t inode) const {
+  return layout_->nodes[inode - kFirstInode].fetched.load();
+}
+
+std::vector<std::uint64_t> SharedState::inodes() const {
+  std::vector<std::uint64_t> inodes;
+  for (std::uint64_t i = 0; i < kNodes && layout_->nodes[i].used.load() != 0; ++i) inodes.push_back(i + kFirstInode);
+  return inodes;
+}
+
+}  // namespace dsec::registry

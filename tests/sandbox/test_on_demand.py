@@ -1,0 +1,302 @@
+"""Layers whose contents come while they are read: from the first command to what follows the death of everything."""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import rootfs
+from dsec_tool import Dsec
+from fault_proxy import FaultProxy
+from oci_registry import DockerRegistry
+
+MIB = 1 << 20
+CHUNK = 256 << 10
+
+
+def wait_for(check, seconds: float = 60.0):
+    """What the check finds, as soon as it finds something."""
+    end = time.monotonic() + seconds
+    while not (found := check()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+    return found
+
+
+def big_file() -> bytes:
+    return b"".join(hashlib.sha256(number.to_bytes(8, "big")).digest() for number in range(8 * MIB // 32))
+
+
+class World:
+    """A layer base/box with a file of 8 MiB that another host publishes, and what its digest is."""
+
+    def __init__(self, dsec: Dsec, work: Path, author: Dsec):
+        self.dsec, self.work, self.author = dsec, work, author
+        self.big = big_file()
+        self.sum = hashlib.sha256(self.big).hexdigest()
+        self.layer = author.json("layer", "inspect", "base/box")[0]
+        self.data = next(blob for blob in self.layer["manifest"]["images"][0]["blobs"] if blob["role"] == "data")
+        self.hex = self.data["digest"].removeprefix("sha256:")
+        self.stored = dsec.home / "store/blobs/sha256" / self.hex[:2] / self.hex
+
+    def publish(self, url: str):
+        self.author.ok("publish", "base/box", "--to", url)
+
+    def publish_to_folder(self) -> Path:
+        """Returns the file of the data blob in the registry."""
+        self.url = f"file://{self.work}/registry"
+        self.publish(self.url)
+        return self.work / "registry/blobs/sha256" / self.hex[:2] / self.hex
+
+    def configure(self, text: str):
+        (self.work / "config.yaml").write_text(text)
+
+    def status(self) -> dict:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+            client.settimeout(30)
+            client.connect(str(self.dsec.home / "run/loader.sock"))
+            client.send(b'{"op":"status"}')
+            return json.loads(client.recv(1 << 20))
+
+    def fetched(self) -> int:
+        return sum(blob.get("fetched", 0) for blob in self.status()["blobs"])
+
+    def processes(self) -> dict[str, int]:
+        """"serve" and "hold", by pid."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if words[0].endswith(b"/dsec-loader") and len(words) > 2 and words[2] == os.fsencode(self.dsec.home):
+                found[words[1].decode()] = int(entry.name)
+        return found
+
+    def where_in_data(self, part: bytes) -> int:
+        """Where bytes of the file lie in the blob."""
+        blob = self.author.home / "store/blobs/sha256" / self.hex[:2] / self.hex
+        return blob.read_bytes().index(part)
+
+
+@pytest.fixture(scope="module")
+def author():
+    """Another host, which has the layer."""
+    folder = Path(tempfile.mkdtemp(prefix="dsec-test-"))
+    other = Dsec(folder / "home", folder)
+    other.ok("import", "base/box", f"tar:{rootfs.write_tar(folder / 'base.tar', files={'big': big_file()})}")
+    yield other
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def world(dsec, work, author):
+    return World(dsec, work, author)
+
+
+@pytest.fixture
+def server(work):
+    registry = DockerRegistry(work / "server")
+    yield registry
+    registry.stop()
+
+
+def test_a_sandbox_runs_before_its_layer_has_come_and_reads_the_same(dsec, world, work):
+    blob = world.publish_to_folder()
+    said = dsec.ok("pull", "--on-demand", "base/box", "--from", world.url)
+    assert "loaded on demand" in said
+    assert not world.stored.exists()
+    assert dsec.json("layer", "inspect", "base/box")[0]["on_demand"]
+    assert "on demand" in dsec.ok("layer", "ls")
+
+    sandbox = dsec.ok("create", "base/box").strip()
+    assert dsec.ok("exec", sandbox, "--", "echo", "here") == "here\n"
+    first = world.fetched()
+    assert 0 < first < world.data["size"] / 2
+    assert dsec.json("inspect", sandbox)[0]["on_demand"] == {"bytes": world.data["size"], "fetched": first}
+    assert dsec.json("stats", sandbox)["on_demand"]["fetched"] == first
+    used = dsec.json("system", "df")["layers"][0]
+    assert used["on_demand"] == world.data["size"] and 0 < used["on_demand_here"] < world.data["size"]
+    assert world.sum in dsec.ok("exec", sandbox, "--", "sha256sum", "/big")
+    assert world.fetched() <= world.data["size"]
+    # What was read has come; with the rest it becomes a blob of the store, and the next mount needs no registry.
+    dsec.ok("exec", sandbox, "--", "sh", "-c", "cat /bin/busybox /etc/passwd /etc/group > /dev/null")
+    wait_for(world.stored.exists)
+    assert hashlib.sha256(world.stored.read_bytes()).hexdigest() == world.hex
+    assert not dsec.json("layer", "inspect", "base/box")[0]["on_demand"]
+    dsec.ok("rm", "-f", sandbox)
+    blob.unlink()
+    assert world.sum in dsec.ok("run", "base/box", "--", "sha256sum", "/big")
+    dsec.ok("gc")
+    assert wait_for(lambda: not world.processes())
+
+
+@pytest.mark.guest_slow("the kernel does not decide it")
+def test_run_pulls_on_demand_when_it_is_told_and_by_configuration(dsec, world, work):
+    world.publish_to_folder()
+    (work / "tool").mkdir()
+    (work / "tool/readme").write_text("a tool\n")
+    world.author.ok("import", "toolkit/tool", f"dir:{work}/tool", "--to", "/opt/tool")
+    world.author.ok("publish", "toolkit/tool", "--to", world.url)
+    # Stacking looks at what is there, not into it.
+    run = ["run", "--on-demand", "--registry", world.url, "base/box", "toolkit/tool", "--"]
+    assert dsec.ok(*run, "cat", "/opt/tool/readme") == "a tool\n"
+    assert not world.stored.exists()
+    second = Dsec(work / "second", work)
+    world.configure(f"on_demand: true\nregistries: {{r: '{world.url}'}}\n")
+    assert second.json("pull", "base/box")["bytes_on_demand"] == world.data["size"]
+    second.ok("layer", "verify")
+    assert "on demand" in second.ok("layer", "verify", "base/box")
+    # A whole pull after it brings the rest.
+    world.configure(f"registries: {{r: '{world.url}'}}\n")
+    assert second.json("pull", "base/box")["bytes_copied"] == world.data["size"]
+    assert not second.json("layer", "inspect", "base/box")[0]["on_demand"]
+
+
+@pytest.mark.guest_slow("the kernel does not decide it")
+def test_what_needs_a_whole_blob_fetches_it_first(dsec, world, work):
+    world.publish_to_folder()
+    dsec.ok("pull", "--on-demand", "base/box", "--from", world.url)
+    dsec.ok("publish", "base/box", "--to", f"file://{work}/copy")
+    assert world.stored.exists()
+    third = Dsec(work / "third", work)
+    assert third.json("pull", "base/box", "--from", f"file://{work}/copy")["digest"] == world.layer["digest"]
+
+
+@pytest.mark.guest_slow("the kernel does not decide it")
+def test_sandboxes_share_what_is_fetched(dsec, world):
+    world.publish_to_folder()
+    dsec.ok("pull", "--on-demand", "base/box", "--from", world.url)
+    sandboxes = [dsec.ok("create", "base/box").strip() for _ in range(2)]
+    running = [dsec.popen("exec", sandbox, "--", "sha256sum", "/big") for sandbox in sandboxes]
+    assert all(world.sum in each.communicate(timeout=120)[0].decode() for each in running)
+    assert world.fetched() <= world.data["size"]
+
+
+@pytest.mark.guest_slow("the kernel does not decide it")
+def test_the_death_of_the_server_while_a_process_waits_goes_unnoticed(dsec, world, work, server):
+    holding = threading.Event()
+
+    def faults(method, path, count):
+        # Parts of the blob are asked for by ranges.
+        while holding.is_set() and world.hex in path:
+            time.sleep(0.05)
+
+    proxy = FaultProxy(server.port, faults)
+    try:
+        world.publish(f"oci://{server.host}/layers")
+        world.configure(f"hosts: {{'{proxy.host}': {{plain_http: true}}}}\n")
+        dsec.ok("pull", "--on-demand", "base/box", "--from", f"oci://{proxy.host}/layers")
+        sandbox = dsec.ok("create", "base/box").strip()
+        dsec.ok("exec", sandbox, "--", "true")
+        holding.set()
+        proxy.forget()
+        reader = dsec.popen("exec", sandbox, "--", "sha256sum", "/big")
+        wait_for(lambda: proxy.times("GET", world.hex))
+        before = world.processes()
+        os.kill(before["serve"], signal.SIGKILL)
+        after = wait_for(lambda: (now := world.processes()) and now.get("serve", before["serve"]) != before["serve"] and now)
+        assert after["hold"] == before["hold"]
+        assert reader.poll() is None
+        holding.clear()
+        out, err = reader.communicate(timeout=120)
+        assert world.sum in out.decode(), err
+
+        # The holder's death alone changes nothing either.
+        os.kill(after["hold"], signal.SIGKILL)
+        wait_for(lambda: world.processes().get("hold", after["hold"]) != after["hold"])
+        os.kill(after["serve"], signal.SIGKILL)
+        wait_for(lambda: world.processes().get("serve", after["serve"]) != after["serve"])
+        assert "root" in dsec.ok("exec", sandbox, "--", "cat", "/etc/passwd")
+    finally:
+        holding.clear()
+        proxy.stop()
+
+
+def test_when_holder_and_server_die_reads_fail_and_the_next_start_works(dsec, world):
+    world.publish_to_folder()
+    dsec.ok("pull", "--on-demand", "base/box", "--from", world.url)
+    sandbox = dsec.ok("create", "base/box").strip()
+    # A program whose pages cannot come ends with SIGBUS; this one shall tell of a read.
+    dsec.ok("exec", sandbox, "--", "sh", "-c", "cat /bin/busybox > /dev/null")
+    processes = world.processes()
+    for pid in processes.values():
+        os.kill(pid, signal.SIGSTOP)
+    for pid in processes.values():
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not world.processes())
+    result = dsec.run("exec", sandbox, "--", "cat", "/big")
+    assert result.code == 1 and "Input/output error" in result.err, str(result)
+    assert world.sum in dsec.ok("run", "base/box", "--", "sha256sum", "/big")
+
+
+@pytest.mark.guest_slow("the kernel does not decide it")
+def test_wrong_bytes_of_a_registry_are_an_error_and_are_named(dsec, world):
+    blob = world.publish_to_folder()
+    at = world.where_in_data(world.big[5 * MIB:5 * MIB + 4096])
+    dsec.ok("pull", "--on-demand", "base/box", "--from", world.url)
+    os.chmod(blob, 0o644)
+    with open(blob, "r+b") as file:
+        file.seek(at)
+        file.write(b"x")
+    sandbox = dsec.ok("create", "base/box").strip()
+    read = ["exec", sandbox, "--", "dd", "if=/big", "of=/dev/null", "bs=4096", "count=1"]
+    dsec.ok(*read, "skip=0")
+    result = dsec.run(*read, f"skip={5 * MIB // 4096}")
+    assert result.code != 0 and "Input/output error" in result.err, str(result)
+    assert world.hex in dsec.run("doctor", "storage").out
+    told = (dsec.home / "run/loader.log").read_text()
+    assert f"cannot load blob sha256:{world.hex} of layer base/box from {world.url}" in told
+    assert f"chunk {at // CHUNK}" in told
+
+
+@pytest.mark.guest_slow("the kernel does not decide it")
+def test_a_blob_that_is_deleted_while_in_use_is_an_error_and_is_named(dsec, world):
+    blob = world.publish_to_folder()
+    dsec.ok("pull", "--on-demand", "base/box", "--from", world.url)
+    sandbox = dsec.ok("create", "base/box").strip()
+    dsec.ok("exec", sandbox, "--", "true")
+    kept = blob.with_name("kept")
+    blob.rename(kept)
+    result = dsec.run("exec", sandbox, "--", "sha256sum", "/big")
+    assert result.code != 0 and "Input/output error" in result.err, str(result)
+    assert f"the registry does not have blob sha256:{world.hex}" in (dsec.home / "run/loader.log").read_text()
+    kept.rename(blob)
+    assert world.sum in dsec.ok("exec", sandbox, "--", "sha256sum", "/big")
+
+
+@pytest.mark.guest_slow("the kernel does not decide it")
+def test_a_stalled_registry_is_an_error_in_time(dsec, world, work, server):
+    holding = threading.Event()
+
+    def faults(method, path, count):
+        while holding.is_set() and world.hex in path:
+            time.sleep(0.05)
+
+    proxy = FaultProxy(server.port, faults)
+    try:
+        world.publish(f"oci://{server.host}/layers")
+        world.configure(f"on_demand: {{timeout: 1s}}\nhosts: {{'{proxy.host}': {{plain_http: true}}}}\n")
+        dsec.ok("pull", "--on-demand", "base/box", "--from", f"oci://{proxy.host}/layers")
+        sandbox = dsec.ok("create", "base/box").strip()
+        dsec.ok("exec", sandbox, "--", "true")
+        holding.set()
+        began = time.monotonic()
+        result = dsec.run("exec", sandbox, "--", "dd", "if=/big", "of=/dev/null", "bs=4096", "count=1", "skip=1024")
+        assert result.code != 0 and "Input/output error" in result.err, str(result)
+        assert time.monotonic() - began < 30
+        assert "was not answered in time" in (dsec.home / "run/loader.log").read_text()
+        holding.clear()
+        assert world.sum in dsec.ok("exec", sandbox, "--", "sha256sum", "/big")
+    finally:
+        holding.clear()
+        proxy.stop()
+
+

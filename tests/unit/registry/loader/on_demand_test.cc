@@ -1,0 +1,139 @@
+// What the store, pull, gc and their reports make of layers whose data is loaded while it is used.
+#include <catch2/catch.hpp>
+
+#include "core/base/error.h"
+#include "registry/gc/gc.h"
+#include "registry/loader/chunk_cache.h"
+#include "registry/store/disk_use.h"
+#include "registry/store/verify.h"
+#include "tests/unit/registry/loader/test_source.h"
+#include "tests/unit/registry/registry_fixture.h"
+
+namespace dsec::registry::test {
+namespace {
+
+using Catch::Matchers::Contains;
+
+/// A layer in a registry, and a store that has pulled it on demand.
+struct OnDemand {
+  OnDemand() : data(random_bytes(3 * kChunkSize + 12, 3)) {
+    layer = put_layer(from.store, "base/x", "1", "meta", data);
+    address = RegistryAddress::parse(from.registry_url());
+    publish_refs(from.store, {"base/x:1"}, address);
+    pulled = pull(to.store, named("base/x:1"), address, progress, PullMode::OnDemand);
+  }
+  const Blob& blob() const { return layer.manifest.images[0].blob(BlobRole::Data); }
+
+  Progress progress;
+  const std::string data;
+  Scratch from, to;
+  engine::StoredLayer layer{Digest::of(""), {}, {}, {}, {}};
+  RegistryAddress address;
+  PullResult pulled{layer, 0, 0, 0, 0};
+};
+
+}  // namespace
+
+TEST_CASE("a pull on demand brings all but the data, and says so", "[registry][loader]") {
+  OnDemand made;
+  CHECK(made.pulled.bytes_on_demand == made.data.size());
+  CHECK(made.pulled.bytes_copied == 4 + 4 * kRawDigestSize);
+  CHECK_FALSE(made.to.store.has_blob(made.blob().digest));
+  CHECK(made.to.store.is_on_demand(made.layer.manifest));
+  const auto known = made.to.store.on_demand(made.blob().digest);
+  REQUIRE(known);
+  CHECK(known->blob == made.blob());
+  CHECK(known->layer == "base/x");
+  REQUIRE(known->origins.size() == 1);
+  CHECK(known->origins[0].registry == made.from.registry_url());
+  CHECK(known->chunks == made.layer.manifest.images[0].blob(BlobRole::Chunks).digest);
+  // Again, nothing is copied.
+  CHECK(pull(made.to.store, named("base/x:1"), made.address, made.progress, PullMode::OnDemand).bytes_copied == 0);
+}
+
+TEST_CASE("a layer that lies about the chunks of a blob lies about its own alone", "[registry][loader]") {
+  OnDemand made;
+  const Digest& right = made.layer.manifest.images[0].blob(BlobRole::Chunks).digest;
+  const Digest wrong = Digest::of("chunk digests of other bytes");
+  const auto session = made.to.store.begin_session();
+  made.to.store.hold_on_demand(*session, made.blob(), wrong, {"file:///liar"});
+  const auto known = made.to.store.on_demand(made.blob().digest, right);
+  REQUIRE(known);
+  CHECK(known->chunks == right);
+  REQUIRE(known->origins.size() == 1);
+  CHECK(known->origins[0].registry == made.from.registry_url());
+  CHECK(made.to.store.on_demand(made.blob().digest, wrong)->origins[0].registry == "file:///liar");
+  CHECK_FALSE(made.to.store.on_demand(made.blob().digest, Digest::of("nobody's")));
+}
+
+TEST_CASE("a whole pull after one on demand brings the rest", "[registry][loader]") {
+  OnDemand made;
+  CHECK(pull(made.to.store, named("base/x:1"), made.address, made.progress).bytes_copied == made.data.size());
+  CHECK_FALSE(made.to.store.is_on_demand(made.layer.manifest));
+}
+
+TEST_CASE("who needs a whole blob gets it fetched, or is told how", "[registry][loader]") {
+  OnDemand made;
+  try {
+    made.to.store.blob_path(made.blob().digest);
+    FAIL("a blob that is not here has no path");
+  } catch (const Error& error) {
+    CHECK_THAT(error.message(), Contains("is loaded on demand"));
+    CHECK_THAT(error.hints().front(), Contains("dsec pull base/x"));
+  }
+  made.to.store.set_fetch([&](const OnDemandBlob& blob) { fetch_whole(made.to.store, blob, made.progress); });
+  CHECK(read_file(made.to.store.blob_path(made.blob().digest)) == made.data);
+}
+
+TEST_CASE("a damaged blob of the registry is not fetched whole", "[registry][loader]") {
+  OnDemand made;
+  const fs::path file =
+      made.from.registry_path() / "blobs/sha256" / made.blob().digest.hex().substr(0, 2) / made.blob().digest.hex();
+  overwrite(file, "wrong" + made.data.substr(5));
+  CHECK_THROWS_AS(fetch_whole(made.to.store, *made.to.store.on_demand(made.blob().digest), made.progress), Error);
+  CHECK_FALSE(made.to.store.has_blob(made.blob().digest));
+}
+
+TEST_CASE("verification and disk use tell what is not here", "[registry][loader]") {
+  OnDemand made;
+  const VerifyResult verified = verify_store(made.to.store, {}, made.progress);
+  CHECK(verified.problems.empty());
+  CHECK(verified.on_demand == 1);
+  const DiskUse use = disk_use(made.to.store);
+  REQUIRE(use.layers.size() == 1);
+  CHECK(use.layers[0].on_demand == made.data.size());
+  CHECK(use.layers[0].on_demand_here == 0);
+  CHECK(use.layers[0].in_place == 0);
+}
+
+TEST_CASE("gc removes the chunks of layers that are gone, and no others", "[registry][loader]") {
+  OnDemand made;
+  const ChunkDigests digests(digests_of(made.data), made.data.size());
+  ChunkCache cache(made.to.store.chunks(), 1ull << 40);
+  const auto cached =
+      cache.open({made.blob().digest, made.layer.manifest.images[0].blob(BlobRole::Chunks).digest}, digests);
+  REQUIRE(cached->write(0, std::as_bytes(std::span(made.data)).first(kChunkSize)));
+  collect_garbage(made.to.store, {}, false);
+  CHECK(fs::exists(cached->file()));
+  CHECK(disk_use(made.to.store).layers[0].on_demand_here >= kChunkSize);
+  made.to.store.remove(named("base/x:1"));
+  const GcResult result = collect_garbage(made.to.store, {}, false);
+  CHECK(result.bytes >= kChunkSize);
+  CHECK(fs::is_empty(made.to.store.chunks()));
+  CHECK_FALSE(made.to.store.on_demand(made.blob().digest));
+}
+
+TEST_CASE("a file of all chunks becomes a blob of the store", "[registry][loader]") {
+  OnDemand made;
+  const fs::path file = made.to.home.root() / "complete";
+  write_file_atomic(file, made.data);
+  const auto session = made.to.store.begin_session();
+  made.to.store.take_file(*session, made.blob(), file);
+  CHECK(made.to.store.has_blob(made.blob().digest));
+  CHECK_FALSE(fs::exists(file));
+  CHECK(verify_store(made.to.store, {}, made.progress).problems.empty());
+  write_file_atomic(file, "short");
+  CHECK_THROWS_AS(made.to.store.take_file(*session, made.blob(), file), Error);
+}
+
+}  // namespace dsec::registry::test

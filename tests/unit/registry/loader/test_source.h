@@ -1,0 +1,64 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "core/base/error.h"
+#include "registry/loader/chunk_source.h"
+#include "tests/unit/registry/fixture.h"
+
+namespace dsec::registry::test {
+
+/// The chunks blob of these bytes.
+inline std::string digests_of(const std::string& data) {
+  std::string raw;
+  for (std::size_t at = 0; at < data.size(); at += kChunkSize)
+    raw += raw_digest(Digest::of(data.substr(at, kChunkSize)));
+  return raw;
+}
+
+/// A registry in memory that can stall, fail and lie.
+class TestSource : public ChunkSource {
+ public:
+  explicit TestSource(std::string data) : data_(std::move(data)) {}
+
+  void read(const BlobOrigin& origin, const RemoteBlob&, std::uint64_t offset, std::span<std::byte> bytes) override {
+    std::unique_lock lock(mutex_);
+    ++requests;
+    bytes_read += bytes.size();
+    ++reads_of_chunk[offset / kChunkSize];
+    for (std::uint64_t more = offset / kChunkSize + 1; more * kChunkSize < offset + bytes.size(); ++more)
+      ++reads_of_chunk[more];
+    going_.wait(lock, [&] { return !stalled_; });
+    if (origin.registry == dead) throw failure("it is away");
+    std::memcpy(bytes.data(), data_.data() + offset, bytes.size());
+    const std::uint64_t wrong = wrong_byte;
+    if (origin.registry == liar && wrong >= offset && wrong < offset + bytes.size())
+      bytes[wrong - offset] ^= std::byte{1};
+  }
+
+  void stall(bool now) {
+    {
+      const std::lock_guard lock(mutex_);
+      stalled_ = now;
+    }
+    going_.notify_all();
+  }
+
+  std::atomic<std::uint64_t> requests{0}, bytes_read{0};
+  std::map<std::uint64_t, int> reads_of_chunk;
+  std::string dead, liar;
+  std::uint64_t wrong_byte = 0;
+
+ private:
+  const std::string data_;
+  std::mutex mutex_;
+  std::condition_variable going_;
+  bool stalled_ = false;
+};
+
+}  // namespace dsec::registry::test
