@@ -47,7 +47,7 @@ struct Fixture {
     }));
   }
   std::string content(const StoredLayer& layer, const std::string& path) {
-    std::vector<ErofsImage> images = open_images(layer, *store);
+    std::vector<ErofsImage> images = open_images(layer, *store, ImageData::Wanted);
     const std::optional<ErofsInode> inode = images.back().find(path);
     if (!inode) return "(missing)";
     if (!inode->is_file()) return "(no file)";
