@@ -40,6 +40,7 @@ struct Session {
   uint32_t uid, gid;  ///< host ids of its user
   bool tty, ready, draining;
   bool interrupted;       ///< since it was last asked
+  bool killed;            ///< processes of the running command, on a caller's wish
   uint64_t opened_us;     ///< since the epoch
   uint64_t ask_again_us;  ///< monotonic; 0: it was not interrupted
   uint64_t patience_us;
@@ -432,6 +433,8 @@ void on_report(Session& session, const char* line, size_t size) {
   at += kNonce + 1;
   const uint32_t asked = take_number(at, end), status = take_number(at, end);
   if (session.status < 0) session.status = static_cast<int>(status & 0xff);
+  // Seen of busybox: interrupted just when it has told of the death, it says 0.
+  if (session.killed && session.status == 0) session.status = 128 + SIGKILL;
   if (asked != session.asked || session.draining || command->emptying) return;
   if (session.interrupted) {
     session.interrupted = false;
@@ -610,7 +613,7 @@ void run_in_session(Client& client, const char* frame, size_t size) {
   ++session->commands;
   session->asked = 0;
   session->status = -1;
-  session->interrupted = false;
+  session->interrupted = session->killed = false;
   session->ask_again_us = 0;
   make_nonce(*session);
   client.command = command;
@@ -700,7 +703,7 @@ void signal_session_command(Command& command, uint32_t number) {
   Session* const session = session_of(command);
   if (!session || session->status >= 0) return;
   if (number == SIGINT) return interrupt_all(*session);
-  signal_members(*session, number);
+  if (signal_members(*session, number) && number == SIGKILL) session->killed = true;
   // The shell itself would take most signals for its own end, and ignores the others.
   if (number == SIGTERM || number == SIGHUP || number == SIGQUIT || number == SIGKILL) {
     interrupt_shell(*session);
