@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -43,6 +44,11 @@ struct LoadedBlob::Waiter {
     const auto [from, to] = part(chunk);
     std::memcpy(to.data(), whole.data() + (from - chunk * kChunkSize), to.size());
   }
+  /// By whoever has set `answered`. Chunks that are still coming may refer to it for long; what it held goes now.
+  void answer(int error) {
+    const std::vector<std::byte> whole = std::exchange(bytes, {});
+    std::exchange(done, {})(error, error == 0 ? std::span(whole) : std::span<const std::byte>());
+  }
 };
 
 LoadedBlob::LoadedBlob(RemoteBlob remote, ChunkDigests digests)
@@ -65,7 +71,7 @@ Loader::~Loader() {
   }
   work_.notify_all();
   waiting_.notify_all();
-  for (const auto& waiter : left) waiter->done(EIO, {});
+  for (const auto& waiter : left) waiter->answer(EIO);
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -121,7 +127,7 @@ void Loader::read(const std::shared_ptr<LoadedBlob>& blob, std::uint64_t offset,
       waiters_.push_back(waiter);
     read_ahead(blob, first, last);
   }
-  if (answer) return waiter->done(0, waiter->bytes);
+  if (answer) return waiter->answer(0);
   work_.notify_all();
   waiting_.notify_one();
 }
@@ -286,10 +292,10 @@ void Loader::deliver(const Job& job, std::span<const std::byte> bytes, int error
       }
     }
     job.blob->coming_.erase(found);
-    while (!waiters_.empty() && waiters_.front()->answered) waiters_.pop_front();
+    // Not only the first ones: one that waits long keeps none of those behind it.
+    if (!ready.empty()) std::erase_if(waiters_, [](const auto& waiter) { return waiter->answered; });
   }
-  for (const auto& waiter : ready)
-    waiter->done(error, error == 0 ? std::span<const std::byte>(waiter->bytes) : std::span<const std::byte>());
+  for (const auto& waiter : ready) waiter->answer(error);
 }
 
 void Loader::timeout_loop() {
@@ -309,7 +315,7 @@ void Loader::timeout_loop() {
       for (const auto& waiter : late) {
         tell(failure("a read of blob " + waiter->blob->remote_.blob.digest.str() + " of layer " +
                      waiter->blob->remote_.layer + " was not answered in time"));
-        waiter->done(EIO, {});
+        waiter->answer(EIO);
       }
       lock.lock();
       continue;

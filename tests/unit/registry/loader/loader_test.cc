@@ -134,6 +134,24 @@ TEST_CASE("a stalled registry is an error in time, for each reader", "[registry]
   CHECK(loading.read(0, 4096).bytes == loading.data.substr(0, 4096));
 }
 
+TEST_CASE("a read that waits long keeps nothing of those that are answered meanwhile", "[registry][loader]") {
+  Loading loading(8 * kChunkSize);
+  loading.source.stall_chunk(0);
+  auto slow = loading.begin(0, 4096);
+  auto token = std::make_shared<int>(0);
+  const std::weak_ptr<int> kept = token;
+  std::promise<int> answered;
+  loading.loader.read(loading.blob, 5 * kChunkSize, 4096,
+                      [token, &answered](int error, std::span<const std::byte>) { answered.set_value(error); });
+  token.reset();
+  CHECK(answered.get_future().get() == 0);
+  for (int i = 0; i < 1000 && !kept.expired(); ++i) std::this_thread::sleep_for(milliseconds(10));
+  CHECK(kept.expired());
+  CHECK(slow.wait_for(milliseconds(0)) == std::future_status::timeout);
+  loading.source.stall_chunk({});
+  CHECK(slow.get().bytes == loading.data.substr(0, 4096));
+}
+
 TEST_CASE("without room for a cache reads go on", "[registry][loader]") {
   Loading loading(16 * kChunkSize, {{"file:///a"}}, milliseconds(60'000), 0);
   for (std::uint64_t at = 0; at < loading.data.size(); at += 64 << 10)
