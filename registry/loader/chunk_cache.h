@@ -46,9 +46,9 @@ class CachedBlob {
   void open_files();
   void start_anew();
   bool check_old(std::uint64_t chunk);
-  void forget(std::uint64_t chunk);
+  bool forget(std::uint64_t chunk);
   void trust_when_checked();
-  void store_bit(std::uint64_t chunk);
+  bool store_bit(std::uint64_t chunk);
   std::uint64_t drop_unread(std::uint64_t wanted);
 
   ChunkCache& cache_;

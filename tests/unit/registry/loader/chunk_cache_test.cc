@@ -1,5 +1,7 @@
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -146,6 +148,31 @@ TEST_CASE("the chunk cache stays below its limit, and drops what nobody reads fi
   struct stat status {};
   REQUIRE(::stat((directory.path() / "chunks" / used.name.str()).c_str(), &status) == 0);
   CHECK(static_cast<std::uint64_t>(status.st_blocks) * 512 <= 9 * kChunkSize);
+}
+
+TEST_CASE("a chunk whose bit cannot be taken away stays", "[registry][loader]") {
+  const TempDirectory directory(fs::temp_directory_path());
+  const Blobs blob(8 * kChunkSize, 1), other(8 * kChunkSize, 2);
+  {
+    ChunkCache cache(directory.path() / "chunks", 8 * kChunkSize);
+    const auto cached = cache.open(blob.name, blob.digests), more = cache.open(other.name, other.digests);
+    for (std::uint64_t chunk = 0; chunk < 8; ++chunk) REQUIRE(cached->write(chunk, blob.chunk(chunk)));
+    // Files may not grow, nor be written, beyond their first 64 bytes; holes may be made.
+    rlimit before = {};
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit little = {64, before.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &little) == 0);
+    const bool written = more->write(0, other.chunk(0));
+    ::setrlimit(RLIMIT_FSIZE, &before);
+    ::signal(SIGXFSZ, SIG_DFL);
+    CHECK_FALSE(written);
+  }
+  // The next server believes the map.
+  ChunkCache cache(directory.path() / "chunks", kNoLimit);
+  const auto cached = cache.open(blob.name, blob.digests);
+  for (std::uint64_t chunk = 0; chunk < 8; ++chunk)
+    CHECK((read(*cached, chunk * kChunkSize, kChunkSize) == blob.data.substr(chunk * kChunkSize, kChunkSize)));
 }
 
 TEST_CASE("a pinned blob is not dropped, and can be moved away", "[registry][loader]") {
