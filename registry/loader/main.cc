@@ -3,6 +3,7 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -52,6 +53,8 @@ int start(const std::string& program, const std::string& home) {
   // Outside whatever group dsec was called in, which may end with its caller.
   if (::write(kProcsFd, "0", 1) < 0 && errno != EBADF) throw system_error("join the keepers' control group");
   ::close(kProcsFd);
+  // What dsec's caller left open: the other end of a pipe would wait for as long as a sandbox lives.
+  ::syscall(SYS_close_range, static_cast<unsigned>(kProcsFd) + 1, ~0u, 0);
   FuseMount mount = mount_fuse();
   const UniqueFd memory = SharedState::make(engine::random_id(16));
   auto [ready, told] = make_pipe();

@@ -181,6 +181,23 @@ def test_sandboxes_share_what_is_fetched(dsec, world):
 
 
 @pytest.mark.guest_slow("the kernel does not decide it")
+def test_the_loader_keeps_nothing_of_its_caller(dsec, world):
+    world.publish_to_folder()
+    dsec.ok("pull", "--on-demand", "base/box", "--from", world.url)
+    reading, writing = os.pipe()
+    try:
+        pipe = os.readlink(f"/proc/self/fd/{writing}")
+        caller = dsec.popen("create", "base/box", pass_fds=[writing])
+        assert caller.wait(timeout=120) == 0, caller.stderr.read()
+    finally:
+        os.close(writing)
+        os.close(reading)
+    processes = wait_for(lambda: len(now := world.processes()) == 2 and now)
+    for pid in processes.values():
+        assert pipe not in [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+
+
+@pytest.mark.guest_slow("the kernel does not decide it")
 def test_the_death_of_the_server_while_a_process_waits_goes_unnoticed(dsec, world, work, server):
     holding = threading.Event()
 
