@@ -68,7 +68,7 @@ class Server {
   // True when all is over.
   bool poll_once() {
     std::vector<pollfd> fds = {
-        {descriptors_.listener.get(), POLLIN, 0}, {link_.get(), POLLIN, 0}, {gone_.get(), POLLIN, 0}};
+        {listens() ? descriptors_.listener.get() : -1, POLLIN, 0}, {link_.get(), POLLIN, 0}, {gone_.get(), POLLIN, 0}};
     for (const UniqueFd& client : clients_) fds.push_back({client.get(), POLLIN, 0});
     const int found = ::poll(fds.data(), fds.size(), static_cast<int>(kTick.count()));
     if (found < 0 && errno != EINTR) throw system_error("poll");
@@ -107,9 +107,15 @@ class Server {
     return Clock::now() - *idle_since_ >= kLinger;
   }
 
+  bool listens() const { return Clock::now() >= deaf_until_; }
+
   void accept() {
     UniqueFd client(::accept4(descriptors_.listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!client) return;
+    if (!client) {
+      // Whoever could not be accepted for lack of descriptors stays in the queue, and would wake poll() at once.
+      deaf_until_ = Clock::now() + kTick;
+      return;
+    }
     ucred peer = {};
     socklen_t size = sizeof peer;
     if (::getsockopt(client.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 ||
@@ -165,6 +171,7 @@ class Server {
   const UniqueFd gone_;
   std::list<UniqueFd> clients_;
   std::optional<Clock::time_point> idle_since_;
+  Clock::time_point deaf_until_;
   bool asked_to_end_ = false;
 };
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -180,6 +181,10 @@ def test_sandboxes_share_what_is_fetched(dsec, world):
     assert world.fetched() <= world.data["size"]
 
 
+def few_files():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
 @pytest.mark.guest_slow("the kernel does not decide it")
 def test_the_loader_keeps_nothing_of_its_caller(dsec, world):
     world.publish_to_folder()
@@ -187,7 +192,7 @@ def test_the_loader_keeps_nothing_of_its_caller(dsec, world):
     reading, writing = os.pipe()
     try:
         pipe = os.readlink(f"/proc/self/fd/{writing}")
-        caller = dsec.popen("create", "base/box", pass_fds=[writing])
+        caller = dsec.popen("create", "base/box", pass_fds=[writing], preexec_fn=few_files)
         assert caller.wait(timeout=120) == 0, caller.stderr.read()
     finally:
         os.close(writing)
@@ -195,6 +200,8 @@ def test_the_loader_keeps_nothing_of_its_caller(dsec, world):
     processes = wait_for(lambda: len(now := world.processes()) == 2 and now)
     for pid in processes.values():
         assert pipe not in [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+        few, most = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        assert few == min(most, 1 << 20) > 256
 
 
 @pytest.mark.guest_slow("the kernel does not decide it")
