@@ -181,37 +181,59 @@ bool Loader::copy_recent(const LoadedBlob& blob, std::uint64_t chunk, LoadedBlob
   return false;
 }
 
-// Under mutex_. The next run of chunks that nobody fetches yet.
+// Under mutex_.
 std::optional<Loader::Job> Loader::next_job() {
-  for (auto* queue : {&demand_, &ahead_}) {
-    const bool ahead = queue == &ahead_;
-    if (ahead && ahead_running_ >= std::max(1, settings_.requests - kKeptFromReadAhead)) return std::nullopt;
-    while (!queue->empty()) {
-      Job& job = queue->front();
-      const auto idle = [&](std::uint64_t chunk) {
-        const auto state = job.blob->coming_.find(chunk);
-        return state != job.blob->coming_.end() && !state->second.started;
-      };
-      while (job.count > 0 && !idle(job.first)) ++job.first, --job.count;
-      std::uint64_t run = 0;
-      while (run < job.count && idle(job.first + run)) ++run;
-      if (run == 0) {
-        queue->pop_front();
-        continue;
-      }
-      Job next{job.blob, job.first, run};
-      job.first += run;
-      job.count -= run;
-      for (std::uint64_t chunk = next.first; chunk < next.first + run; ++chunk) {
-        LoadedBlob::ChunkState& state = next.blob->coming_[chunk];
-        state.started = true;
-        state.since = Clock::now();
-      }
-      if (ahead) ++ahead_running_;
-      return next;
+  if (auto job = next_of(demand_)) return job;
+  if (ahead_running_ >= std::max(1, settings_.requests - kKeptFromReadAhead)) return std::nullopt;
+  auto job = next_of(ahead_);
+  if (job) ++ahead_running_;
+  return job;
+}
+
+// Under mutex_. The next run of chunks that nobody fetches yet, of a blob whose registry may be asked.
+std::optional<Loader::Job> Loader::next_of(std::deque<Job>& queue) {
+  for (auto at = queue.begin(); at != queue.end();) {
+    Job& job = *at;
+    const auto idle = [&](std::uint64_t chunk) {
+      const auto state = job.blob->coming_.find(chunk);
+      return state != job.blob->coming_.end() && !state->second.started;
+    };
+    while (job.count > 0 && !idle(job.first)) ++job.first, --job.count;
+    std::uint64_t run = 0;
+    while (run < job.count && idle(job.first + run)) ++run;
+    if (run == 0) {
+      at = queue.erase(at);
+      continue;
     }
+    const std::string registry = first_to_ask(*job.blob);
+    if (!may_ask(registry)) {
+      ++at;
+      continue;
+    }
+    Job next{job.blob, job.first, run, registry};
+    job.first += run;
+    job.count -= run;
+    for (std::uint64_t chunk = next.first; chunk < next.first + run; ++chunk) {
+      LoadedBlob::ChunkState& state = next.blob->coming_[chunk];
+      state.started = true;
+      state.since = Clock::now();
+    }
+    ++running_[registry];
+    return next;
   }
   return std::nullopt;
+}
+
+std::string Loader::first_to_ask(const LoadedBlob& blob) {
+  const std::vector<BlobOrigin> origins = health_.in_order(blob.remote_.origins);
+  return origins.empty() ? "" : origins.front().registry;
+}
+
+// Under mutex_. One that stalls must not have everybody wait for it.
+bool Loader::may_ask(const std::string& registry) {
+  const auto running = running_.find(registry);
+  return running == running_.end() || running->second < std::max(1, settings_.requests / 2) ||
+         !health_.failed_lately(registry);
 }
 
 void Loader::fetch_loop() {
@@ -231,7 +253,9 @@ void Loader::fetch_loop() {
     fetch(*job);
     lock.lock();
     if (ahead) --ahead_running_;
-    if (!ahead_.empty()) work_.notify_one();
+    if (--running_[job->asked] == 0) running_.erase(job->asked);
+    // Also what had to wait for its registry.
+    if (!demand_.empty() || !ahead_.empty()) work_.notify_one();
   }
 }
 
@@ -242,7 +266,7 @@ void Loader::fetch(const Job& job) {
   std::vector<std::byte> bytes;
   try {
     bytes.resize(size);
-    read_chunks(source_, {blob.remote_, blob.digests_, job.first, bytes},
+    read_chunks(source_, health_, {blob.remote_, blob.digests_, job.first, bytes},
                 {[this](const Error& error) { tell(error); }, [&] { return is_wanted(job); }});
     blob.fetched_ += size;
   } catch (const WrongBytes&) {

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <iostream>
@@ -34,6 +35,11 @@ void log_line(const std::string& what) {
   std::cerr << format_iso_time(std::chrono::system_clock::now()) + " " + what + "\n" << std::flush;
 }
 
+// Of the time that a reader waits: enough is left to ask another registry.
+Patience patience_for(std::chrono::milliseconds timeout) {
+  return {.stall = std::max(timeout / 4, std::chrono::milliseconds(1000)), .tries = 2};
+}
+
 class Server {
  public:
   Server(const LoaderDescriptors& descriptors, UniqueFd link, const std::string& program,
@@ -46,7 +52,7 @@ class Server {
         state_(descriptors.memory),
         settings_(Config::load().on_demand.value_or(OnDemandConfig{})),
         cache_(store_.chunks(), settings_.cache_bytes),
-        source_(registry_source(log_line)),
+        source_(registry_source(log_line, patience_for(settings_.timeout))),
         blobs_(store_, state_, *source_, cache_, {.timeout = settings_.timeout}, log_line),
         session_(descriptors.device, state_, blobs_),
         gone_(::eventfd(0, EFD_CLOEXEC)) {}

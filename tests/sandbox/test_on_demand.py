@@ -324,3 +324,26 @@ def test_a_stalled_registry_is_an_error_in_time(dsec, world, work, server):
         proxy.stop()
 
 
+@pytest.mark.guest_slow("the kernel does not decide it")
+def test_where_one_registry_stalls_another_gives_the_rest(dsec, world, work, server):
+    holding = threading.Event()
+
+    def faults(method, path, count):
+        while holding.is_set() and "/a/" in path and world.hex in path:
+            time.sleep(0.05)
+
+    proxy = FaultProxy(server.port, faults)
+    try:
+        world.configure(f"on_demand: {{timeout: 12s}}\nhosts: {{'{proxy.host}': {{plain_http: true}}}}\n")
+        for name in ("a", "b"):
+            world.publish(f"oci://{server.host}/{name}")
+            dsec.ok("pull", "--on-demand", "base/box", "--from", f"oci://{proxy.host}/{name}")
+        sandbox = dsec.ok("create", "base/box").strip()
+        dsec.ok("exec", sandbox, "--", "true")
+        holding.set()
+        proxy.forget()
+        assert world.sum in dsec.ok("exec", sandbox, "--", "sha256sum", "/big")
+        assert proxy.times("GET", "/a/")
+    finally:
+        holding.clear()
+        proxy.stop()

@@ -34,7 +34,9 @@ class TestSource : public ChunkSource {
     ++reads_of_chunk[offset / kChunkSize];
     for (std::uint64_t more = offset / kChunkSize + 1; more * kChunkSize < offset + bytes.size(); ++more)
       ++reads_of_chunk[more];
-    going_.wait(lock, [&] { return !stalled_ && offset / kChunkSize != stalled_chunk_; });
+    going_.wait(lock, [&] {
+      return !stalled_ && offset / kChunkSize != stalled_chunk_ && origin.registry != stalled_registry_;
+    });
     if (origin.registry == dead) throw failure("it is away");
     std::memcpy(bytes.data(), data_.data() + offset, bytes.size());
     const std::uint64_t wrong = wrong_byte;
@@ -58,6 +60,14 @@ class TestSource : public ChunkSource {
     }
     going_.notify_all();
   }
+  /// Requests to this one; empty: none.
+  void stall_registry(const std::string& registry) {
+    {
+      const std::lock_guard lock(mutex_);
+      stalled_registry_ = registry;
+    }
+    going_.notify_all();
+  }
 
   std::atomic<std::uint64_t> requests{0}, bytes_read{0};
   std::map<std::uint64_t, int> reads_of_chunk;
@@ -70,6 +80,7 @@ class TestSource : public ChunkSource {
   std::condition_variable going_;
   bool stalled_ = false;
   std::optional<std::uint64_t> stalled_chunk_;
+  std::string stalled_registry_;
 };
 
 }  // namespace dsec::registry::test
