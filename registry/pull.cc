@@ -60,10 +60,12 @@ class Pulling {
     return true;
   }
 
-  // True for a data blob whose pieces are to come when they are read.
+  // True for a data blob whose pieces are to come when they are read. Never for one whose file is there and damaged: it
+  // would be mounted as it is.
   bool leave_blob(const LayerImage& image, const Blob& blob) {
     const Blob* const chunks = image.find(BlobRole::Chunks);
-    if (mode_ != PullMode::OnDemand || blob.role != BlobRole::Data || !chunks) return false;
+    if (mode_ != PullMode::OnDemand || blob.role != BlobRole::Data || !chunks || store_.has_blob(blob.digest))
+      return false;
     if (chunks->size != chunks_of(blob.size) * kRawDigestSize)
       throw failure("the manifest gives blob " + blob.digest.brief() + " chunk digests that cannot be its own");
     const RegistryAddress& address = registry_.address();

@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/iso_time.h"
+#include "registry/store/blob_session.h"
 
 namespace dsec::registry {
 namespace {
@@ -89,10 +90,20 @@ ServedBlobs::Served ServedBlobs::find(const ServedName& blob) {
   return blobs_.emplace(blob, std::move(opened)).first->second;
 }
 
+// The file of the store, if it is one to believe: of the right size where that is known, and not damaged.
+UniqueFd ServedBlobs::open_stored(const Digest& blob, std::optional<std::uint64_t> size) {
+  UniqueFd file(::open(store_.blob_file(blob).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat status = {};
+  if (!file || ::fstat(file.get(), &status) != 0 || (size && static_cast<std::uint64_t>(status.st_size) != *size) ||
+      is_damaged(*store_.index().take(), blob))
+    return {};
+  return file;
+}
+
 ServedBlobs::Served ServedBlobs::open(const ServedName& blob) {
-  if (UniqueFd file(::open(store_.blob_file(blob.blob).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC)); file)
-    return std::make_shared<UniqueFd>(std::move(file));
   std::optional<OnDemandBlob> known = store_.on_demand(blob.blob, blob.chunks);
+  if (UniqueFd file = open_stored(blob.blob, known ? std::optional(known->blob.size) : std::nullopt); file)
+    return std::make_shared<UniqueFd>(std::move(file));
   if (!known) throw failure("blob " + blob.blob.str() + " is not loaded on demand");
   std::string digests = read_file(store_.blob_path(known->chunks));
   return loader_->open({known->blob, known->chunks, std::move(known->layer), std::move(known->origins)},

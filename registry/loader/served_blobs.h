@@ -39,6 +39,7 @@ class ServedBlobs : public FuseFiles {
   using Served = std::variant<Local, std::shared_ptr<LoadedBlob>>;
   Served find(const ServedName& blob);
   Served open(const ServedName& blob);
+  UniqueFd open_stored(const Digest& blob, std::optional<std::uint64_t> size);
   void adopt_loop();
   void adopt(LoadedBlob& blob);
 
