@@ -88,7 +88,9 @@ void read_chunks(ChunkSource& source, OriginHealth& health, const ChunkRequest& 
   std::map<std::string, int> wrong;  // by registry: how often it had wrong bytes
   for (int round = 1; round <= kTries; ++round) {
     bool any_broken = false;
-    for (const BlobOrigin& origin : health.in_order(request.blob.origins)) {
+    const bool anew = round > 1 || health.all_failed_lately(request.blob.origins);
+    const std::vector<BlobOrigin> origins = anew ? source.origins(request.blob) : request.blob.origins;
+    for (const BlobOrigin& origin : health.in_order(origins)) {
       if (wrong[origin.registry] == kTriesForWrongBytes) continue;
       if (!calls.wanted()) throw failure("nobody waits for it any longer");
       try {

@@ -31,6 +31,8 @@ class ChunkSource {
   virtual ~ChunkSource() = default;
   virtual void read(const BlobOrigin& origin, const RemoteBlob& blob, std::uint64_t offset,
                     std::span<std::byte> bytes) = 0;
+  /// The registries that have the blob as far as is known by now: asked for when those that were known have failed.
+  virtual std::vector<BlobOrigin> origins(const RemoteBlob& blob) { return blob.origins; }
 };
 
 /// The registries behind URLs, with the settings that the configuration gives them; each is opened once, and again
@@ -56,8 +58,9 @@ struct ChunkRequestCalls {
 };
 
 /// Reads chunks and compares each with its digest. Each registry is asked up to three times (twice for wrong bytes),
-/// all once before any of them again, and those that failed lately after the others. Throws what the last one said;
-/// WrongBytes when any of them had wrong bytes and none had right ones.
+/// all once before any of them again, and those that failed lately after the others; when all have failed the source is
+/// asked for the registries anew. Throws what the last one said; WrongBytes when any of them had wrong bytes and none
+/// had right ones.
 void read_chunks(ChunkSource& source, OriginHealth& health, const ChunkRequest& request,
                  const ChunkRequestCalls& calls);
 

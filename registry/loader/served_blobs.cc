@@ -28,19 +28,36 @@ int read_file_part(int fd, std::uint64_t offset, std::span<std::byte> bytes, std
 
 }  // namespace
 
-/// Counts what comes, whichever server asks for it.
+/// Counts what comes, whichever server asks for it; and where registries fail, what was pulled meanwhile heals it.
 class ServedBlobs::CountedSource : public ChunkSource {
  public:
-  CountedSource(ChunkSource& source, SharedState& state) : source_(source), state_(state) {}
+  CountedSource(ServedBlobs& blobs, ChunkSource& source) : blobs_(blobs), source_(source) {}
   void read(const BlobOrigin& origin, const RemoteBlob& blob, std::uint64_t offset,
             std::span<std::byte> bytes) override {
-    source_.read(origin, blob, offset, bytes);
-    if (const auto inode = state_.inode_of({blob.blob.digest, blob.chunks})) state_.add_fetched(*inode, bytes.size());
+    try {
+      source_.read(origin, blob, offset, bytes);
+    } catch (const Error&) {
+      if (!read_stored(blob.blob, offset, bytes)) throw;
+      return;
+    }
+    SharedState& state = blobs_.state_;
+    if (const auto inode = state.inode_of({blob.blob.digest, blob.chunks})) state.add_fetched(*inode, bytes.size());
+  }
+  std::vector<BlobOrigin> origins(const RemoteBlob& blob) override {
+    auto known = blobs_.store_.on_demand(blob.blob.digest, blob.chunks);
+    return known ? std::move(known->origins) : blob.origins;
   }
 
  private:
+  // Compared with the chunk digests by who asks, like all that a source gives.
+  bool read_stored(const Blob& blob, std::uint64_t offset, std::span<std::byte> bytes) {
+    const UniqueFd file = blobs_.open_stored(blob.digest, blob.size);
+    std::size_t filled = 0;
+    return file && read_file_part(file.get(), offset, bytes, filled) == 0 && filled == bytes.size();
+  }
+
+  ServedBlobs& blobs_;
   ChunkSource& source_;
-  SharedState& state_;
 };
 
 ServedBlobs::ServedBlobs(LocalStore& store, SharedState& state, ChunkSource& source, ChunkCache& cache,
@@ -49,7 +66,7 @@ ServedBlobs::ServedBlobs(LocalStore& store, SharedState& state, ChunkSource& sou
       state_(state),
       cache_(cache),
       log_(std::move(log)),
-      source_(std::make_unique<CountedSource>(source, state)) {
+      source_(std::make_unique<CountedSource>(*this, source)) {
   loader_ = std::make_unique<Loader>(*source_, cache, settings, log_, [this](const std::shared_ptr<LoadedBlob>& blob) {
     {
       const std::lock_guard lock(mutex_);

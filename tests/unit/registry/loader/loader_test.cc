@@ -123,6 +123,17 @@ TEST_CASE("a registry that failed is asked last from then on", "[registry][loade
   CHECK(loading.source.requests == 3);
 }
 
+TEST_CASE("a registry that is known by now heals a blob all of whose others fail", "[registry][loader]") {
+  Loading loading(16 * kChunkSize);
+  loading.source.dead = "file:///a";
+  CHECK(loading.read(0, 4096).error == EIO);
+  loading.source.found_since = {{"file:///a"}, {"file:///mirror"}};
+  CHECK(loading.read(0, 4096).bytes == loading.data.substr(0, 4096));
+  const std::uint64_t before = loading.source.requests;
+  CHECK(loading.read(9 * kChunkSize, 4096).error == 0);
+  CHECK(loading.source.requests == before + 1);
+}
+
 TEST_CASE("a registry that fails and then stalls leaves requests to others", "[registry][loader]") {
   Loading loading(32 * kChunkSize);
   const auto other = loading.loader.open({{BlobRole::Data, Digest::of(loading.data), loading.data.size()},

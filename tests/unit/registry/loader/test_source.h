@@ -44,6 +44,10 @@ class TestSource : public ChunkSource {
       bytes[wrong - offset] ^= std::byte{1};
   }
 
+  std::vector<BlobOrigin> origins(const RemoteBlob& blob) override {
+    return found_since.empty() ? blob.origins : found_since;
+  }
+
   void stall(bool now) {
     {
       const std::lock_guard lock(mutex_);
@@ -72,6 +76,7 @@ class TestSource : public ChunkSource {
   std::atomic<std::uint64_t> requests{0}, bytes_read{0};
   std::map<std::uint64_t, int> reads_of_chunk;
   std::string dead, liar;
+  std::vector<BlobOrigin> found_since;  ///< those that are known by now; empty: no others
   std::uint64_t wrong_byte = 0;
 
  private:
