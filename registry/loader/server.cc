@@ -31,6 +31,9 @@ constexpr int kThreads = 4;
 // So that sandboxes that follow each other need no new loader each.
 constexpr std::chrono::milliseconds kLinger{2000}, kTick{200};
 
+// A message goes as a whole: some 200 bytes for each blob that there can be.
+constexpr int kLargestStatus = 4 << 20;
+
 void log_line(const std::string& what) {
   std::cerr << format_iso_time(std::chrono::system_clock::now()) + " " + what + "\n" << std::flush;
 }
@@ -129,6 +132,8 @@ class Server {
       return;
     const timeval patience = {2, 0};
     ::setsockopt(client.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    if (::setsockopt(client.get(), SOL_SOCKET, SO_SNDBUFFORCE, &kLargestStatus, sizeof kLargestStatus) != 0)
+      ::setsockopt(client.get(), SOL_SOCKET, SO_SNDBUF, &kLargestStatus, sizeof kLargestStatus);
     clients_.push_back(std::move(client));
   }
 
@@ -144,6 +149,8 @@ class Server {
         descriptors.push_back(descriptors_.root.get());
       else if (op == "status")
         reply = blobs_.status();
+      else if (op == "instance")
+        reply = Json::object();  // it stands in each answer
       else if (op == "end")
         asked_to_end_ = clients_.size() == 1 && state_.handles() == 0 && !blobs_.busy();
       else

@@ -59,12 +59,15 @@ class World:
     def configure(self, text: str):
         (self.work / "config.yaml").write_text(text)
 
-    def status(self) -> dict:
+    def ask(self, op: str) -> dict:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
             client.settimeout(30)
             client.connect(str(self.dsec.home / "run/loader.sock"))
-            client.send(b'{"op":"status"}')
+            client.send(json.dumps({"op": op}).encode())
             return json.loads(client.recv(1 << 20))
+
+    def status(self) -> dict:
+        return self.ask("status")
 
     def fetched(self) -> int:
         return sum(blob.get("fetched", 0) for blob in self.status()["blobs"])
@@ -125,6 +128,9 @@ def test_a_sandbox_runs_before_its_layer_has_come_and_reads_the_same(dsec, world
     assert dsec.json("stats", sandbox)["on_demand"]["fetched"] == first
     used = dsec.json("system", "df")["layers"][0]
     assert used["on_demand"] == world.data["size"] and 0 < used["on_demand_here"] < world.data["size"]
+    assert world.ask("instance").keys() == {"instance", "pid", "protocol"}
+    # The mount is needed, and gc knows by which loader.
+    dsec.ok("gc")
     assert world.sum in dsec.ok("exec", sandbox, "--", "sha256sum", "/big")
     assert world.fetched() <= world.data["size"]
     # What was read has come; with the rest it becomes a blob of the store, and the next mount needs no registry.
