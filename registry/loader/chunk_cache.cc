@@ -196,7 +196,20 @@ bool CachedBlob::complete() {
   return map_.present() == map_.chunks() && data_;
 }
 
+// Whoever hashes the whole would take what a power cut left of a chunk for what was published.
+void CachedBlob::check_all_old() {
+  const std::shared_lock no_holes(holes_);
+  for (std::uint64_t chunk = 0; data_ && chunk < map_.chunks(); ++chunk) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!map_.has(chunk) || checked_[chunk]) continue;
+    }
+    check_old(chunk);
+  }
+}
+
 bool CachedBlob::pin() {
+  check_all_old();
   const std::lock_guard lock(mutex_);
   pinned_ = data_ && map_.present() == map_.chunks();
   return pinned_;

@@ -387,6 +387,11 @@ std::vector<LoaderProblem> Loader::problems() {
   return problems_;
 }
 
+void Loader::tell_again(const std::shared_ptr<LoadedBlob>& blob) {
+  blob->finished_ = false;
+  check_complete(blob);
+}
+
 void Loader::check_complete(const std::shared_ptr<LoadedBlob>& blob) {
   if (complete_ && blob->cache().complete() && !blob->finished_.exchange(true)) complete_(blob);
 }

@@ -83,6 +83,9 @@ class Loader {
   /// Answers at once, or when the bytes have come, or with EIO when they do not come in time.
   void read(const std::shared_ptr<LoadedBlob>& blob, std::uint64_t offset, std::size_t size, Done done);
 
+  /// Complete is told of the blob again when all of its chunks are in the cache, which may be at once.
+  void tell_again(const std::shared_ptr<LoadedBlob>& blob);
+
   std::vector<LoaderProblem> problems();
 
  private:

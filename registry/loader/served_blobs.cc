@@ -155,7 +155,7 @@ void ServedBlobs::adopt_loop() {
     adopting_now_ = true;
     lock.unlock();
     try {
-      adopt(*blob);
+      adopt(blob);
     } catch (const Error& error) {
       // It is served from the cache as before.
       log_(error.message());
@@ -166,9 +166,11 @@ void ServedBlobs::adopt_loop() {
 }
 
 // Each chunk has been verified, but nothing has said so far that together they are the blob.
-void ServedBlobs::adopt(LoadedBlob& blob) {
+void ServedBlobs::adopt(const std::shared_ptr<LoadedBlob>& complete) {
+  LoadedBlob& blob = *complete;
   const Blob& what = blob.remote().blob;
-  if (!blob.cache().pin()) return;
+  // Some were dropped meanwhile, or the last boot ended before they had been written.
+  if (!blob.cache().pin()) return loader_->tell_again(complete);
   try {
     const std::filesystem::path& file = blob.cache().file();
     if (const Digest found = digest_of_file(file.native()); found != what.digest)

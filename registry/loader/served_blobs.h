@@ -41,7 +41,7 @@ class ServedBlobs : public FuseFiles {
   Served open(const ServedName& blob);
   UniqueFd open_stored(const Digest& blob, std::optional<std::uint64_t> size);
   void adopt_loop();
-  void adopt(LoadedBlob& blob);
+  void adopt(const std::shared_ptr<LoadedBlob>& complete);
 
   LocalStore& store_;
   SharedState& state_;

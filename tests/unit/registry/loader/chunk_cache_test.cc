@@ -93,6 +93,29 @@ TEST_CASE("chunks of another boot are hashed before they are served", "[registry
   CHECK(ChunkMap::parse(read_file(map), blob.data.size())->boot_id() == boot_id());
 }
 
+TEST_CASE("a blob with a chunk that another boot did not write is not complete", "[registry][loader]") {
+  const TempDirectory directory(fs::temp_directory_path());
+  const Blobs blob(3 * kChunkSize);
+  const fs::path data = directory.path() / "chunks" / blob.name.str();
+  {
+    ChunkCache cache(directory.path() / "chunks", kNoLimit);
+    const auto cached = cache.open(blob.name, blob.digests);
+    for (std::uint64_t chunk = 0; chunk < 3; ++chunk) REQUIRE(cached->write(chunk, blob.chunk(chunk)));
+  }
+  {
+    const UniqueFd file = open_file(data, O_WRONLY);
+    REQUIRE(::pwrite(file.get(), "lost", 4, kChunkSize + 7) == 4);
+  }
+  let_another_boot_have_written(data.native() + ".map");
+  ChunkCache cache(directory.path() / "chunks", kNoLimit);
+  const auto cached = cache.open(blob.name, blob.digests);
+  CHECK_FALSE(cached->pin());
+  CHECK_FALSE(cached->complete());
+  REQUIRE(cached->write(1, blob.chunk(1)));
+  CHECK(cached->pin());
+  CHECK(read_file(cached->file()) == blob.data);
+}
+
 TEST_CASE("a map that is not what it should be is thrown away with its chunks", "[registry][loader]") {
   const TempDirectory directory(fs::temp_directory_path());
   const Blobs blob(2 * kChunkSize);

@@ -85,6 +85,8 @@ TEST_CASE("a blob that is read in order is read ahead, and told when it is compl
   CHECK(loading.source.requests <= 32);
   for (int i = 0; i < 1000 && loading.completed == 0; ++i) std::this_thread::sleep_for(milliseconds(10));
   CHECK(loading.completed == 1);
+  loading.loader.tell_again(loading.blob);
+  CHECK(loading.completed == 2);
 }
 
 TEST_CASE("scattered reads are not read ahead", "[registry][loader]") {
