@@ -61,10 +61,11 @@ class Server {
         gone_(::eventfd(0, EFD_CLOEXEC)) {}
 
   void run(UniqueFd ready) {
-    session_.start(kThreads, [this] {
+    const auto gone = [this] {
       const std::uint64_t one = 1;
       if (::write(gone_.get(), &one, sizeof one) < 0) ::_exit(1);
-    });
+    };
+    session_.start(kThreads, gone, log_line);
     tell_holder(link_.get());
     if (ready && ::write(ready.get(), "1", 1) < 0) log_line("tell that it is ready: " + errno_text(errno));
     ready.reset();
