@@ -29,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kThreads = 4;
 // So that sandboxes that follow each other need no new loader each.
-constexpr std::chrono::milliseconds kLinger{2000}, kTick{200};
+constexpr std::chrono::milliseconds kLinger{2000}, kTick{200}, kBetweenHolders{1000}, kWithoutHolder{10'000};
 
 // A message goes as a whole: some 200 bytes for each blob that there can be.
 constexpr int kLargestStatus = 4 << 20;
@@ -77,6 +77,7 @@ class Server {
  private:
   // True when all is over.
   bool poll_once() {
+    if (!link_ && Clock::now() >= holder_after_) replace_holder();
     std::vector<pollfd> fds = {
         {listens() ? descriptors_.listener.get() : -1, POLLIN, 0}, {link_.get(), POLLIN, 0}, {gone_.get(), POLLIN, 0}};
     for (const UniqueFd& client : clients_) fds.push_back({client.get(), POLLIN, 0});
@@ -84,7 +85,7 @@ class Server {
     if (found < 0 && errno != EINTR) throw system_error("poll");
     if (found <= 0) return is_idle();
     if (fds[2].revents) return true;
-    if (fds[1].revents) replace_holder();
+    if (fds[1].revents) link_.reset();
     auto client = clients_.begin();
     for (std::size_t i = 3; i < fds.size(); ++i) {
       if (!fds[i].revents || answer(*client))
@@ -98,13 +99,15 @@ class Server {
     return is_idle();
   }
 
+  // What kills it again and again shall not keep the processor busy.
   void replace_holder() {
+    holder_after_ = Clock::now() + kBetweenHolders;
     try {
       link_ = start_holder(descriptors_, program_, home_.root().native());
     } catch (const Error& error) {
       // Without one all goes on, until this process dies, too.
       log_line(error.message());
-      link_ = UniqueFd(::eventfd(0, EFD_CLOEXEC));
+      holder_after_ = Clock::now() + kWithoutHolder;
     }
   }
 
@@ -185,7 +188,7 @@ class Server {
   const UniqueFd gone_;
   std::list<UniqueFd> clients_;
   std::optional<Clock::time_point> idle_since_;
-  Clock::time_point deaf_until_;
+  Clock::time_point deaf_until_, holder_after_;
   bool asked_to_end_ = false;
 };
 
