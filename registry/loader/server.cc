@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,7 +35,14 @@ constexpr std::chrono::milliseconds kLinger{2000}, kTick{200}, kBetweenHolders{1
 // A message goes as a whole: some 200 bytes for each blob that there can be.
 constexpr int kLargestStatus = 4 << 20;
 
+// What it tells is what happens, and a registry can have it tell more and more.
+constexpr off_t kLongestLog = 4 << 20;
+
 void log_line(const std::string& what) {
+  struct stat log = {};
+  if (::fstat(STDERR_FILENO, &log) == 0 && S_ISREG(log.st_mode) && log.st_size > kLongestLog &&
+      ::ftruncate(STDERR_FILENO, 0) == 0)
+    ::lseek(STDERR_FILENO, 0, SEEK_SET);
   std::cerr << format_iso_time(std::chrono::system_clock::now()) + " " + what + "\n" << std::flush;
 }
 

@@ -94,6 +94,18 @@ TEST_CASE("a damaged blob of the registry is not fetched whole", "[registry][loa
   CHECK_FALSE(made.to.store.has_blob(made.blob().digest));
 }
 
+TEST_CASE("a blob that is larger than the disk is not fetched whole", "[registry][loader]") {
+  OnDemand made;
+  OnDemandBlob huge = *made.to.store.on_demand(made.blob().digest);
+  huge.blob.size = 1ull << 60;
+  try {
+    fetch_whole(made.to.store, huge, made.progress);
+    FAIL("there is no room for it");
+  } catch (const Error& error) {
+    CHECK_THAT(error.message(), Contains("and the store has"));
+  }
+}
+
 TEST_CASE("verification and disk use tell what is not here", "[registry][loader]") {
   OnDemand made;
   const VerifyResult verified = verify_store(made.to.store, {}, made.progress);
