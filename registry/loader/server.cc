@@ -204,6 +204,9 @@ class Server {
 
 void serve(const LoaderDescriptors& descriptors, UniqueFd link, UniqueFd ready, const std::string& program,
            const std::filesystem::path& home) {
+  // A home that was removed while it was in use must not come back as an empty one.
+  if (!std::filesystem::exists(home / "format"))
+    throw failure("there is no dsec home at " + quote(home.native()) + " any more");
   // Never destroyed: threads that wait for the kernel or for a registry end with the process.
   auto* const server = new Server(descriptors, std::move(link), program, home);
   server->run(std::move(ready));

@@ -268,6 +268,24 @@ def test_when_holder_and_server_die_reads_fail_and_the_next_start_works(dsec, wo
 
 
 @pytest.mark.guest_slow("the kernel does not decide it")
+def test_a_home_that_was_removed_is_not_made_anew(dsec, world):
+    world.publish_to_folder()
+    dsec.ok("pull", "--on-demand", "base/box", "--from", world.url)
+    sandbox = dsec.ok("create", "base/box").strip()
+    dsec.ok("exec", sandbox, "--", "true")
+    server, away = world.processes()["serve"], dsec.home.with_name("away")
+    dsec.home.rename(away)
+    try:
+        os.kill(server, signal.SIGKILL)
+        wait_for(lambda: "there is no dsec home" in (away / "run/loader.log").read_text())
+        assert not dsec.home.exists()
+    finally:
+        away.rename(dsec.home)
+    # The holder has not given up.
+    assert world.sum in dsec.ok("exec", sandbox, "--", "sha256sum", "/big")
+
+
+@pytest.mark.guest_slow("the kernel does not decide it")
 def test_wrong_bytes_of_a_registry_are_an_error_and_are_named(dsec, world):
     blob = world.publish_to_folder()
     at = world.where_in_data(world.big[5 * MIB:5 * MIB + 4096])
