@@ -18,6 +18,21 @@
 namespace dsec::registry {
 namespace {
 
+// A manifest may claim any size; a file with a hole may even have it.
+void check_space(const LocalStore& store, const std::vector<Blob>& blobs) {
+  std::uint64_t needed = 0;
+  for (const Blob& blob : blobs) {
+    if (blob.size > std::numeric_limits<std::uint64_t>::max() - needed)
+      throw failure("the sizes of its blobs overflow");
+    needed += blob.size;
+  }
+  struct statvfs space;
+  if (::statvfs(store.blob_root().c_str(), &space) != 0) throw system_error("statvfs of the store");
+  if (const std::uint64_t free = static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize; needed > free)
+    throw failure("it needs " + format_size(needed) + ", and the store has " + format_size(free) + " left")
+        .hint("dsec gc, or more space for " + quote(store.home().root().native()));
+}
+
 class Pulling {
  public:
   Pulling(LocalStore& store, Registry& registry, PullMode mode, std::string step, Progress& progress)
@@ -36,7 +51,7 @@ class Pulling {
     for (const LayerImage& image : manifest.images)
       for (const Blob& blob : image.blobs)
         if (seen.insert(blob.digest).second && !find_blob(blob) && !leave_blob(image, blob)) missing.push_back(blob);
-    check_space(missing);
+    check_space(store_, missing);
     for (const Blob& blob : missing) copy_blob(blob);
     store_.add(manifest, "", engine::Trust::Foreign, *session_);
     if (ref.tag) store_.tag(digest, *ref.name, *ref.tag);
@@ -60,31 +75,18 @@ class Pulling {
     return true;
   }
 
-  // True for a data blob whose pieces are to come when they are read.
+  // True for a data blob whose pieces are to come when they are read. Never for one whose file is there and damaged: it
+  // would be mounted as it is.
   bool leave_blob(const LayerImage& image, const Blob& blob) {
     const Blob* const chunks = image.find(BlobRole::Chunks);
-    if (mode_ != PullMode::OnDemand || blob.role != BlobRole::Data || !chunks) return false;
+    if (mode_ != PullMode::OnDemand || blob.role != BlobRole::Data || !chunks || store_.has_blob(blob.digest))
+      return false;
     if (chunks->size != chunks_of(blob.size) * kRawDigestSize)
       throw failure("the manifest gives blob " + blob.digest.brief() + " chunk digests that cannot be its own");
     const RegistryAddress& address = registry_.address();
     store_.hold_on_demand(*session_, blob, chunks->digest, {address.url(), address.allow_any_fs});
     on_demand_ += blob.size;
     return true;
-  }
-
-  // A manifest may claim any size; a file with a hole may even have it.
-  void check_space(const std::vector<Blob>& blobs) const {
-    std::uint64_t needed = 0;
-    for (const Blob& blob : blobs) {
-      if (blob.size > std::numeric_limits<std::uint64_t>::max() - needed)
-        throw failure("the sizes of its blobs overflow");
-      needed += blob.size;
-    }
-    struct statvfs space;
-    if (::statvfs(store_.blob_root().c_str(), &space) != 0) throw system_error("statvfs of the store");
-    if (const std::uint64_t free = static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize; needed > free)
-      throw failure("it needs " + format_size(needed) + ", and the store has " + format_size(free) + " left")
-          .hint("dsec gc, or more space for " + quote(store_.home().root().native()));
   }
 
   void copy_blob(const Blob& blob) {
@@ -152,6 +154,7 @@ void fetch_whole(LocalStore& store, const OnDemandBlob& blob, Progress& progress
   const std::string step = "fetch the rest of " + blob.layer;
   progress.begin(step);
   attempt("cannot fetch blob " + blob.blob.digest.brief() + " of layer " + blob.layer, [&] {
+    check_space(store, {blob.blob});
     std::optional<Error> last;
     for (const BlobOrigin& origin : blob.origins) {
       try {

@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "registry/directory/directory_registry.h"
 #include "registry/oci/oci_registry.h"
+#include "registry/patience.h"
 #include "registry/web/web_registry.h"
 
 namespace dsec::registry {
@@ -19,6 +20,24 @@ std::unique_ptr<Registry> open_registry(const RegistryAddress& address, OpenMode
     default:
       return open_directory_registry(address, mode);
   }
+}
+
+std::unique_ptr<Registry> open_registry(const RegistryAddress& address, const Patience& patience, Progress& progress) {
+  switch (address.kind) {
+    case RegistryAddress::Kind::Oci:
+      return open_oci_registry(address, progress, patience);
+    case RegistryAddress::Kind::Http:
+    case RegistryAddress::Kind::S3:
+      return open_web_registry(address, OpenMode::Read, progress, patience);
+    default:
+      return open_directory_registry(address, OpenMode::Read);
+  }
+}
+
+void limit(http::ClientOptions& options, const Patience& patience) {
+  options.connect_timeout = options.stall_timeout = patience.stall;
+  options.retry.tries = patience.tries;
+  options.retry.patience = patience.stall;
 }
 
 Error not_in_registry(Registry& registry, const LayerRef& ref) {

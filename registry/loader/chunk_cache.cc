@@ -110,10 +110,12 @@ bool CachedBlob::check_old(std::uint64_t chunk) {
   std::vector<std::byte> bytes(digests_.size_of(chunk));
   const bool good = pread_whole(data_.get(), bytes, chunk * kChunkSize) && digests_.fits(chunk, bytes);
   const std::lock_guard lock(mutex_);
-  if (good)
-    checked_[chunk] = true;
-  else
-    forget(chunk);
+  checked_[chunk] = good;
+  if (!good) {
+    // Should the bit stay in the file: it is still one of another boot, so that nobody believes it unread.
+    map_.set(chunk, false);
+    store_bit(chunk);
+  }
   trust_when_checked();
   return good;
 }
@@ -125,20 +127,28 @@ void CachedBlob::trust_when_checked() {
     if (map_.has(chunk) && !checked_[chunk]) return;
   map_.set_boot_id(boot_id());
   const std::string all = map_.bytes();
-  pwrite_whole(map_file_.get(), std::as_bytes(std::span(all)), 0);
+  const auto bytes = std::as_bytes(std::span(all));
+  const std::uint64_t bits = ChunkMap::byte_offset(0);
+  // Each bit must be right before the file says that all are of this boot.
+  if (pwrite_whole(map_file_.get(), bytes.subspan(bits), bits)) pwrite_whole(map_file_.get(), bytes.first(bits), 0);
 }
 
-// Under mutex_.
-void CachedBlob::forget(std::uint64_t chunk) {
+// Under mutex_. False when the file cannot be changed: then the chunk has to stay, since the next server believes the
+// file.
+bool CachedBlob::forget(std::uint64_t chunk) {
   map_.set(chunk, false);
+  if (!store_bit(chunk)) {
+    map_.set(chunk, true);
+    return false;
+  }
   checked_[chunk] = false;
-  store_bit(chunk);
+  return true;
 }
 
-// Under mutex_.
-void CachedBlob::store_bit(std::uint64_t chunk) {
+// Under mutex_. All eight of its byte.
+bool CachedBlob::store_bit(std::uint64_t chunk) {
   const auto byte = static_cast<std::byte>(map_.byte_of(chunk));
-  pwrite_whole(map_file_.get(), {&byte, 1}, ChunkMap::byte_offset(chunk));
+  return pwrite_whole(map_file_.get(), {&byte, 1}, ChunkMap::byte_offset(chunk));
 }
 
 bool CachedBlob::read(std::uint64_t offset, std::span<std::byte> bytes) {
@@ -186,7 +196,20 @@ bool CachedBlob::complete() {
   return map_.present() == map_.chunks() && data_;
 }
 
+// Whoever hashes the whole would take what a power cut left of a chunk for what was published.
+void CachedBlob::check_all_old() {
+  const std::shared_lock no_holes(holes_);
+  for (std::uint64_t chunk = 0; data_ && chunk < map_.chunks(); ++chunk) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!map_.has(chunk) || checked_[chunk]) continue;
+    }
+    check_old(chunk);
+  }
+}
+
 bool CachedBlob::pin() {
+  check_all_old();
   const std::lock_guard lock(mutex_);
   pinned_ = data_ && map_.present() == map_.chunks();
   return pinned_;
@@ -218,7 +241,7 @@ std::uint64_t CachedBlob::drop_unread(std::uint64_t wanted) {
       continue;
     }
     // First the bit, then the chunk.
-    forget(chunk);
+    if (!forget(chunk)) break;
     if (::fallocate(data_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(chunk * kChunkSize),
                     static_cast<off_t>(digests_.size_of(chunk))) != 0)
       break;

@@ -33,7 +33,8 @@ class CachedBlob {
   bool write(std::uint64_t chunk, std::span<const std::byte> bytes);
   std::uint64_t present_bytes();
   bool complete();
-  /// The file of the data. While it is pinned nothing of it is dropped; false when not all of the blob is here.
+  /// The file of the data. While it is pinned nothing of it is dropped; false when not all of the blob is here, after
+  /// looking at chunks that another boot wrote.
   const std::filesystem::path& file() const noexcept { return data_path_; }
   bool pin();
   void unpin();
@@ -46,9 +47,10 @@ class CachedBlob {
   void open_files();
   void start_anew();
   bool check_old(std::uint64_t chunk);
-  void forget(std::uint64_t chunk);
+  void check_all_old();
+  bool forget(std::uint64_t chunk);
   void trust_when_checked();
-  void store_bit(std::uint64_t chunk);
+  bool store_bit(std::uint64_t chunk);
   std::uint64_t drop_unread(std::uint64_t wanted);
 
   ChunkCache& cache_;

@@ -25,7 +25,8 @@ class Warnings : public Progress {
 
 class RegistrySource : public ChunkSource {
  public:
-  explicit RegistrySource(std::function<void(const std::string&)> warn) : warnings_(std::move(warn)) {}
+  RegistrySource(std::function<void(const std::string&)> warn, const Patience& patience)
+      : warnings_(std::move(warn)), patience_(patience) {}
 
   void read(const BlobOrigin& origin, const RemoteBlob& blob, std::uint64_t offset,
             std::span<std::byte> bytes) override {
@@ -51,12 +52,13 @@ class RegistrySource : public ChunkSource {
     // Not under the lock: another registry may answer meanwhile.
     RegistryAddress address = find_registry(Config::load(), url);
     address.allow_any_fs = address.allow_any_fs || origin.allow_any_fs;
-    std::shared_ptr<Registry> opened = open_registry(address, OpenMode::Read, warnings_);
+    std::shared_ptr<Registry> opened = open_registry(address, patience_, warnings_);
     const std::lock_guard lock(mutex_);
     return open_.emplace(url, std::move(opened)).first->second;
   }
 
   Warnings warnings_;
+  const Patience patience_;
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Registry>> open_;
 };
@@ -71,35 +73,44 @@ void check_chunks(const ChunkDigests& digests, std::uint64_t first, std::span<co
 
 }  // namespace
 
-std::unique_ptr<ChunkSource> registry_source(std::function<void(const std::string&)> warn) {
-  return std::make_unique<RegistrySource>(std::move(warn));
+std::unique_ptr<ChunkSource> registry_source(std::function<void(const std::string&)> warn, const Patience& patience) {
+  return std::make_unique<RegistrySource>(std::move(warn), patience);
 }
 
 WrongBytes::WrongBytes(std::uint64_t chunk)
     : Error(ErrorKind::Failed,
             "the registry's bytes of chunk " + std::to_string(chunk) + " are not those of the layer") {}
 
-void read_chunks(ChunkSource& source, const ChunkRequest& request, const ChunkRequestCalls& calls) {
+void read_chunks(ChunkSource& source, OriginHealth& health, const ChunkRequest& request,
+                 const ChunkRequestCalls& calls) {
   std::exception_ptr last;
   bool any_wrong = false;
-  for (const BlobOrigin& origin : request.blob.origins) {
-    bool wrong = false;
-    for (int attempt = 1; attempt <= (wrong ? kTriesForWrongBytes : kTries); ++attempt) {
+  std::map<std::string, int> wrong;  // by registry: how often it had wrong bytes
+  for (int round = 1; round <= kTries; ++round) {
+    bool any_broken = false;
+    const bool anew = round > 1 || health.all_failed_lately(request.blob.origins);
+    const std::vector<BlobOrigin> origins = anew ? source.origins(request.blob) : request.blob.origins;
+    for (const BlobOrigin& origin : health.in_order(origins)) {
+      if (wrong[origin.registry] == kTriesForWrongBytes) continue;
       if (!calls.wanted()) throw failure("nobody waits for it any longer");
       try {
         source.read(origin, request.blob, request.first * kChunkSize, request.bytes);
         check_chunks(request.digests, request.first, request.bytes);
+        health.tell(origin.registry, true);
         return;
       } catch (const Error& error) {
-        wrong = dynamic_cast<const WrongBytes*>(&error) != nullptr;
-        any_wrong = any_wrong || wrong;
-        if (!any_wrong || wrong) last = std::current_exception();
+        health.tell(origin.registry, false);
+        const bool is_wrong = dynamic_cast<const WrongBytes*>(&error) != nullptr;
+        if (is_wrong) ++wrong[origin.registry];
+        any_broken = any_broken || !is_wrong;
+        any_wrong = any_wrong || is_wrong;
+        if (!any_wrong || is_wrong) last = std::current_exception();
         Error told = error;
         calls.tell(told.context("cannot load blob " + request.blob.blob.digest.str() + " of layer " +
                                 request.blob.layer + " from " + origin.registry));
       }
-      if (!wrong && attempt < kTries) std::this_thread::sleep_for(kFirstRest * attempt * attempt);
     }
+    if (any_broken && round < kTries) std::this_thread::sleep_for(kFirstRest * round * round);
   }
   if (!last) throw failure("no registry is known that has it");
   std::rethrow_exception(last);

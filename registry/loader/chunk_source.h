@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "registry/registry.h"
+#include "registry/loader/origin_health.h"
+#include "registry/patience.h"
 #include "registry/store/chunk_digests.h"
 
 namespace dsec::registry {
@@ -30,11 +31,13 @@ class ChunkSource {
   virtual ~ChunkSource() = default;
   virtual void read(const BlobOrigin& origin, const RemoteBlob& blob, std::uint64_t offset,
                     std::span<std::byte> bytes) = 0;
+  /// The registries that have the blob as far as is known by now: asked for when those that were known have failed.
+  virtual std::vector<BlobOrigin> origins(const RemoteBlob& blob) { return blob.origins; }
 };
 
 /// The registries behind URLs, with the settings that the configuration gives them; each is opened once, and again
-/// after it has failed. `warn` is told what has to be waited for.
-std::unique_ptr<ChunkSource> registry_source(std::function<void(const std::string&)> warn);
+/// after it has failed. `warn` is told what has to be waited for, and `patience` is how long.
+std::unique_ptr<ChunkSource> registry_source(std::function<void(const std::string&)> warn, const Patience& patience);
 
 /// What a registry answered are not the bytes of the layer.
 class WrongBytes : public Error {
@@ -54,8 +57,11 @@ struct ChunkRequestCalls {
   std::function<bool()> wanted;            ///< asked before each attempt
 };
 
-/// Reads chunks and compares each with its digest. Each registry is asked up to three times (twice for wrong bytes).
-/// Throws what the last one said; WrongBytes when any of them had wrong bytes and none had right ones.
-void read_chunks(ChunkSource& source, const ChunkRequest& request, const ChunkRequestCalls& calls);
+/// Reads chunks and compares each with its digest. Each registry is asked up to three times (twice for wrong bytes),
+/// all once before any of them again, and those that failed lately after the others; when all have failed the source is
+/// asked for the registries anew. Throws what the last one said; WrongBytes when any of them had wrong bytes and none
+/// had right ones.
+void read_chunks(ChunkSource& source, OriginHealth& health, const ChunkRequest& request,
+                 const ChunkRequestCalls& calls);
 
 }  // namespace dsec::registry

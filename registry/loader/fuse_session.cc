@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
 #include "core/base/error.h"
@@ -24,6 +25,8 @@ constexpr std::uint64_t kUniqueResend = 1ull << 63;
 constexpr std::uint64_t kForever = 365ull * 24 * 3600;  // seconds: blobs never change
 constexpr std::uint16_t kMostPages = 256;               // of a request: 1 MiB
 constexpr std::uint16_t kMostInBackground = 128;
+
+constexpr std::chrono::milliseconds kRestAfterError{10};
 
 const fuse_in_header& header_of(const char* slot) { return *reinterpret_cast<const fuse_in_header*>(slot); }
 template <typename Argument>
@@ -45,7 +48,11 @@ void fill(fuse_attr& attributes, std::uint64_t inode, std::uint64_t size) {
 FuseSession::FuseSession(const UniqueFd& device, SharedState& state, FuseFiles& files)
     : device_(device), state_(state), files_(files) {}
 
-void FuseSession::start(int threads, std::function<void()> gone) {
+FuseSession::~FuseSession() {
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void FuseSession::start(int threads, std::function<void()> gone, std::function<void(const std::string&)> log) {
   const std::vector<char*> left = state_.slots_under_way();
   // The kernel knows better than the slots what is not answered, where it can tell.
   if (state_.flags() & kHasResend) {
@@ -54,7 +61,7 @@ void FuseSession::start(int threads, std::function<void()> gone) {
   } else {
     for (char* slot : left) handle(slot);
   }
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this, gone] { serve(gone); });
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this, gone, log] { serve(gone, log); });
 }
 
 void FuseSession::resend() {
@@ -62,19 +69,26 @@ void FuseSession::resend() {
   if (::write(device_.get(), &header, sizeof header) < 0) throw system_error("ask the kernel for lost requests");
 }
 
-void FuseSession::serve(const std::function<void()>& gone) {
+void FuseSession::serve(const std::function<void()>& gone, const std::function<void(const std::string&)>& log) {
+  int told = 0;
   for (;;) {
     char* const slot = state_.take_slot();
     const ssize_t got = ::read(device_.get(), slot, SharedState::kSlotSize);
     if (got >= static_cast<ssize_t>(sizeof(fuse_in_header))) {
       handle(slot);
+      told = 0;
       continue;
     }
-    const int error = errno;
+    const int error = got < 0 ? errno : 0;
     state_.free_slot(slot);
     // ENOENT: the request was given up while it was being read.
-    if (got < 0 && (error == EINTR || error == EAGAIN || error == ENOENT)) continue;
-    return gone();
+    if (error == EINTR || error == EAGAIN || error == ENOENT) continue;
+    // Unmounted, or ended by way of /sys/fs/fuse/connections.
+    if (error == ENODEV || error == ECONNABORTED || got == 0) return gone();
+    // All else may pass, and whoever ends has everything fail that is mounted.
+    if (log && error != told) log("cannot read what the kernel asks: " + errno_text(error));
+    told = error;
+    std::this_thread::sleep_for(kRestAfterError);
   }
 }
 

@@ -32,15 +32,17 @@ class FuseSession {
  public:
   /// `device`: /dev/fuse, mounted; shared with the holder. All must outlive the session.
   FuseSession(const UniqueFd& device, SharedState& state, FuseFiles& files);
+  /// Waits until the filesystem is gone, if it was started.
+  ~FuseSession();
   /// What an earlier server did not answer is answered, then threads begin to serve. They end with the process, or when
-  /// the filesystem is gone, which `gone` tells.
-  void start(int threads, std::function<void()> gone);
+  /// the filesystem is gone, which `gone` tells. `log` is told of errors that do not end it.
+  void start(int threads, std::function<void()> gone, std::function<void(const std::string&)> log = {});
 
   /// One request as the kernel gives it, in a slot of the state: answered now or later; then the slot is free.
   void handle(char* slot);
 
  private:
-  void serve(const std::function<void()>& gone);
+  void serve(const std::function<void()>& gone, const std::function<void(const std::string&)>& log);
   void answer(char* slot, int error, std::span<const std::byte> body);
   template <typename Body>
   void answer(char* slot, const Body& body) {

@@ -1,5 +1,6 @@
 #include "registry/loader/holder.h"
 
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,6 +26,8 @@ using std::chrono::milliseconds;
 constexpr char kEnd[] = "end", kServing[] = "serving";
 // Something that kills it again and again shall not keep the processor busy.
 constexpr milliseconds kLived{1000}, kFirstRest{50}, kLongestRest{2000};
+// What the kernel asks again may be what kills it: only one that serves for this long has survived that.
+constexpr milliseconds kSound{60'000}, kTimeToDie{1000};
 // About half a minute. Then who waits shall get an error rather than wait on: closing everything gives it to them.
 constexpr int kMostFailures = 20;
 
@@ -48,6 +51,12 @@ SpawnOptions options_for(const char* what, const LoaderDescriptors& descriptors,
   return options;
 }
 
+// By somebody, rather than by what it was asked.
+bool was_killed(ChildProcess& server) {
+  const std::optional<ExitStatus> status = server.wait_for(kTimeToDie);
+  return status && (status->signal == SIGKILL || status->signal == SIGTERM);
+}
+
 }  // namespace
 
 void hold(const LoaderDescriptors& descriptors, UniqueFd link, UniqueFd ready, const std::string& program,
@@ -56,6 +65,9 @@ void hold(const LoaderDescriptors& descriptors, UniqueFd link, UniqueFd ready, c
   for (int failures = 0; failures < kMostFailures;) {
     const auto began = std::chrono::steady_clock::now();
     std::optional<ChildProcess> server;
+    // A link that was given is that of a server that serves.
+    std::optional<std::chrono::steady_clock::time_point> serving_since;
+    if (link) serving_since = began;
     try {
       if (!link) {
         auto [here, there] = make_link();
@@ -66,7 +78,7 @@ void hold(const LoaderDescriptors& descriptors, UniqueFd link, UniqueFd ready, c
         ready.reset();
       }
       while (const auto message = receive_message(link.get())) {
-        if (*message == kServing) failures = 0;
+        if (*message == kServing) serving_since = std::chrono::steady_clock::now();
         if (*message == kEnd) {
           link.reset();
           if (server) server->wait();
@@ -78,14 +90,16 @@ void hold(const LoaderDescriptors& descriptors, UniqueFd link, UniqueFd ready, c
     }
     link.reset();
     // It has closed its end, so it is dead or about to be.
+    const bool killed = server && was_killed(*server);
     server.reset();
     ready.reset();
-    const bool lived = std::chrono::steady_clock::now() - began > kLived;
-    ++failures;
+    const auto now = std::chrono::steady_clock::now();
+    const bool lived = now - began > kLived;
+    failures = serving_since && (killed || now - *serving_since > kSound) ? 1 : failures + 1;
     rest = lived ? milliseconds(0) : std::clamp(rest * 2, kFirstRest, kLongestRest);
     std::this_thread::sleep_for(rest);
   }
-  throw failure("no server comes to serve: the holder gives up, and reads fail");
+  throw failure("one server after another ends at once: the holder gives up, and reads fail");
 }
 
 UniqueFd start_holder(const LoaderDescriptors& descriptors, const std::string& program, const std::string& home) {

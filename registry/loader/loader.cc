@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -43,6 +44,11 @@ struct LoadedBlob::Waiter {
     const auto [from, to] = part(chunk);
     std::memcpy(to.data(), whole.data() + (from - chunk * kChunkSize), to.size());
   }
+  /// By whoever has set `answered`. Chunks that are still coming may refer to it for long; what it held goes now.
+  void answer(int error) {
+    const std::vector<std::byte> whole = std::exchange(bytes, {});
+    std::exchange(done, {})(error, error == 0 ? std::span(whole) : std::span<const std::byte>());
+  }
 };
 
 LoadedBlob::LoadedBlob(RemoteBlob remote, ChunkDigests digests)
@@ -65,7 +71,7 @@ Loader::~Loader() {
   }
   work_.notify_all();
   waiting_.notify_all();
-  for (const auto& waiter : left) waiter->done(EIO, {});
+  for (const auto& waiter : left) waiter->answer(EIO);
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -121,7 +127,7 @@ void Loader::read(const std::shared_ptr<LoadedBlob>& blob, std::uint64_t offset,
       waiters_.push_back(waiter);
     read_ahead(blob, first, last);
   }
-  if (answer) return waiter->done(0, waiter->bytes);
+  if (answer) return waiter->answer(0);
   work_.notify_all();
   waiting_.notify_one();
 }
@@ -175,37 +181,59 @@ bool Loader::copy_recent(const LoadedBlob& blob, std::uint64_t chunk, LoadedBlob
   return false;
 }
 
-// Under mutex_. The next run of chunks that nobody fetches yet.
+// Under mutex_.
 std::optional<Loader::Job> Loader::next_job() {
-  for (auto* queue : {&demand_, &ahead_}) {
-    const bool ahead = queue == &ahead_;
-    if (ahead && ahead_running_ >= std::max(1, settings_.requests - kKeptFromReadAhead)) return std::nullopt;
-    while (!queue->empty()) {
-      Job& job = queue->front();
-      const auto idle = [&](std::uint64_t chunk) {
-        const auto state = job.blob->coming_.find(chunk);
-        return state != job.blob->coming_.end() && !state->second.started;
-      };
-      while (job.count > 0 && !idle(job.first)) ++job.first, --job.count;
-      std::uint64_t run = 0;
-      while (run < job.count && idle(job.first + run)) ++run;
-      if (run == 0) {
-        queue->pop_front();
-        continue;
-      }
-      Job next{job.blob, job.first, run};
-      job.first += run;
-      job.count -= run;
-      for (std::uint64_t chunk = next.first; chunk < next.first + run; ++chunk) {
-        LoadedBlob::ChunkState& state = next.blob->coming_[chunk];
-        state.started = true;
-        state.since = Clock::now();
-      }
-      if (ahead) ++ahead_running_;
-      return next;
+  if (auto job = next_of(demand_)) return job;
+  if (ahead_running_ >= std::max(1, settings_.requests - kKeptFromReadAhead)) return std::nullopt;
+  auto job = next_of(ahead_);
+  if (job) ++ahead_running_;
+  return job;
+}
+
+// Under mutex_. The next run of chunks that nobody fetches yet, of a blob whose registry may be asked.
+std::optional<Loader::Job> Loader::next_of(std::deque<Job>& queue) {
+  for (auto at = queue.begin(); at != queue.end();) {
+    Job& job = *at;
+    const auto idle = [&](std::uint64_t chunk) {
+      const auto state = job.blob->coming_.find(chunk);
+      return state != job.blob->coming_.end() && !state->second.started;
+    };
+    while (job.count > 0 && !idle(job.first)) ++job.first, --job.count;
+    std::uint64_t run = 0;
+    while (run < job.count && idle(job.first + run)) ++run;
+    if (run == 0) {
+      at = queue.erase(at);
+      continue;
     }
+    const std::string registry = first_to_ask(*job.blob);
+    if (!may_ask(registry)) {
+      ++at;
+      continue;
+    }
+    Job next{job.blob, job.first, run, registry};
+    job.first += run;
+    job.count -= run;
+    for (std::uint64_t chunk = next.first; chunk < next.first + run; ++chunk) {
+      LoadedBlob::ChunkState& state = next.blob->coming_[chunk];
+      state.started = true;
+      state.since = Clock::now();
+    }
+    ++running_[registry];
+    return next;
   }
   return std::nullopt;
+}
+
+std::string Loader::first_to_ask(const LoadedBlob& blob) {
+  const std::vector<BlobOrigin> origins = health_.in_order(blob.remote_.origins);
+  return origins.empty() ? "" : origins.front().registry;
+}
+
+// Under mutex_. One that stalls must not have everybody wait for it.
+bool Loader::may_ask(const std::string& registry) {
+  const auto running = running_.find(registry);
+  return running == running_.end() || running->second < std::max(1, settings_.requests / 2) ||
+         !health_.failed_lately(registry);
 }
 
 void Loader::fetch_loop() {
@@ -225,7 +253,9 @@ void Loader::fetch_loop() {
     fetch(*job);
     lock.lock();
     if (ahead) --ahead_running_;
-    if (!ahead_.empty()) work_.notify_one();
+    if (--running_[job->asked] == 0) running_.erase(job->asked);
+    // Also what had to wait for its registry.
+    if (!demand_.empty() || !ahead_.empty()) work_.notify_one();
   }
 }
 
@@ -236,7 +266,7 @@ void Loader::fetch(const Job& job) {
   std::vector<std::byte> bytes;
   try {
     bytes.resize(size);
-    read_chunks(source_, {blob.remote_, blob.digests_, job.first, bytes},
+    read_chunks(source_, health_, {blob.remote_, blob.digests_, job.first, bytes},
                 {[this](const Error& error) { tell(error); }, [&] { return is_wanted(job); }});
     blob.fetched_ += size;
   } catch (const WrongBytes&) {
@@ -286,10 +316,10 @@ void Loader::deliver(const Job& job, std::span<const std::byte> bytes, int error
       }
     }
     job.blob->coming_.erase(found);
-    while (!waiters_.empty() && waiters_.front()->answered) waiters_.pop_front();
+    // Not only the first ones: one that waits long keeps none of those behind it.
+    if (!ready.empty()) std::erase_if(waiters_, [](const auto& waiter) { return waiter->answered; });
   }
-  for (const auto& waiter : ready)
-    waiter->done(error, error == 0 ? std::span<const std::byte>(waiter->bytes) : std::span<const std::byte>());
+  for (const auto& waiter : ready) waiter->answer(error);
 }
 
 void Loader::timeout_loop() {
@@ -309,7 +339,7 @@ void Loader::timeout_loop() {
       for (const auto& waiter : late) {
         tell(failure("a read of blob " + waiter->blob->remote_.blob.digest.str() + " of layer " +
                      waiter->blob->remote_.layer + " was not answered in time"));
-        waiter->done(EIO, {});
+        waiter->answer(EIO);
       }
       lock.lock();
       continue;
@@ -355,6 +385,11 @@ void Loader::tell(const Error& error) {
 std::vector<LoaderProblem> Loader::problems() {
   const std::lock_guard lock(mutex_);
   return problems_;
+}
+
+void Loader::tell_again(const std::shared_ptr<LoadedBlob>& blob) {
+  blob->finished_ = false;
+  check_complete(blob);
 }
 
 void Loader::check_complete(const std::shared_ptr<LoadedBlob>& blob) {

@@ -23,7 +23,7 @@ namespace dsec::registry {
 
 struct LoaderSettings {
   std::chrono::milliseconds timeout{30'000};  ///< how long a read waits at most
-  int requests = 8;                           ///< at a time
+  int requests = 8;                           ///< at a time; half as many to a registry that failed lately
 };
 
 /// What went wrong, for people.
@@ -83,6 +83,9 @@ class Loader {
   /// Answers at once, or when the bytes have come, or with EIO when they do not come in time.
   void read(const std::shared_ptr<LoadedBlob>& blob, std::uint64_t offset, std::size_t size, Done done);
 
+  /// Complete is told of the blob again when all of its chunks are in the cache, which may be at once.
+  void tell_again(const std::shared_ptr<LoadedBlob>& blob);
+
   std::vector<LoaderProblem> problems();
 
  private:
@@ -90,6 +93,7 @@ class Loader {
   struct Job {
     std::shared_ptr<LoadedBlob> blob;
     std::uint64_t first, count;
+    std::string asked = {};  ///< the registry that is asked first
   };
   struct Recent {
     std::shared_ptr<const LoadedBlob> blob;
@@ -100,6 +104,9 @@ class Loader {
   void fetch_loop();
   void timeout_loop();
   std::optional<Job> next_job();
+  std::optional<Job> next_of(std::deque<Job>& queue);
+  std::string first_to_ask(const LoadedBlob& blob);
+  bool may_ask(const std::string& registry);
   void fetch(const Job& job);
   bool is_wanted(const Job& job);
   void deliver(const Job& job, std::span<const std::byte> bytes, int error, bool kept);
@@ -116,11 +123,13 @@ class Loader {
   const LoaderSettings settings_;
   const std::function<void(const std::string&)> log_;
   const Complete complete_;
+  OriginHealth health_;
 
   std::mutex mutex_;
   std::condition_variable work_, waiting_;
   bool stop_ = false;
   int ahead_running_ = 0;
+  std::map<std::string, int> running_;  ///< by the registry that is asked first
   std::deque<Job> demand_, ahead_;
   std::deque<std::shared_ptr<LoadedBlob::Waiter>> waiters_;  ///< by deadline
   std::deque<Recent> recent_;                                ///< what the cache had no room for

@@ -56,6 +56,16 @@ std::optional<std::pair<Json, UniqueFd>> ask(int socket, const char* op) {
   return std::pair(std::move(json), descriptors.empty() ? UniqueFd() : std::move(descriptors.front()));
 }
 
+/// Null when none runs.
+Json ask_if_running(const std::filesystem::path& home, const char* op) {
+  std::error_code missing;
+  if (!std::filesystem::exists(home / "run", missing)) return nullptr;
+  const UniqueFd socket = connect_resident(loader_of(home));
+  if (!socket) return nullptr;
+  auto answer = ask(socket.get(), op);
+  return answer ? std::move(answer->first) : Json(nullptr);
+}
+
 class LoaderVisit : public engine::BlobLoader::Visit {
  public:
   LoaderVisit(UniqueFd socket, UniqueFd root, std::string instance)
@@ -98,8 +108,8 @@ class HomeLoader : public engine::BlobLoader {
   }
 
   std::string running() override {
-    const Json status = loader_status(home_);
-    return status.is_null() ? "" : json_string(status, "instance");
+    const Json answer = ask_if_running(home_, "instance");
+    return answer.is_null() ? "" : json_string(answer, "instance");
   }
 
   void release() override {
@@ -143,14 +153,7 @@ std::unique_ptr<engine::BlobLoader> make_blob_loader(const engine::Home& home, s
   return std::make_unique<HomeLoader>(home.root(), std::move(open_procs));
 }
 
-Json loader_status(const std::filesystem::path& home) {
-  std::error_code missing;
-  if (!std::filesystem::exists(home / "run", missing)) return nullptr;
-  const UniqueFd socket = connect_resident(loader_of(home));
-  if (!socket) return nullptr;
-  auto answer = ask(socket.get(), "status");
-  return answer ? std::move(answer->first) : Json(nullptr);
-}
+Json loader_status(const std::filesystem::path& home) { return ask_if_running(home, "status"); }
 
 Json on_demand_use(LocalStore& store, std::span<const Digest> layers) {
   std::set<Digest> blobs;

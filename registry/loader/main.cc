@@ -2,9 +2,12 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <iostream>
 #include <string>
@@ -38,6 +41,17 @@ LoaderDescriptors inherited_descriptors() {
 
 UniqueFd inherited_if_there(int fd) { return ::fcntl(fd, F_GETFD) >= 0 ? inherited(fd) : UniqueFd(); }
 
+// A blob is two files, and each sandbox that waits is a connection. Less than what is wanted is no reason to fail.
+void raise_limits() {
+  constexpr rlim_t kWanted = 1u << 20;
+  rlimit files = {};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) throw system_error("read the limit of open files");
+  const rlimit more = {kWanted, std::max(files.rlim_max, kWanted)};
+  if (::setrlimit(RLIMIT_NOFILE, &more) == 0) return;
+  files.rlim_cur = files.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &files) != 0) throw system_error("set the limit of open files");
+}
+
 void leave_caller() {
   ::setsid();
   ::umask(077);
@@ -45,6 +59,7 @@ void leave_caller() {
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGHUP, SIG_IGN);
   ::signal(SIGINT, SIG_IGN);
+  raise_limits();
 }
 
 // The first process: returns when the loader serves, or has failed to.
@@ -52,6 +67,8 @@ int start(const std::string& program, const std::string& home) {
   // Outside whatever group dsec was called in, which may end with its caller.
   if (::write(kProcsFd, "0", 1) < 0 && errno != EBADF) throw system_error("join the keepers' control group");
   ::close(kProcsFd);
+  // What dsec's caller left open: the other end of a pipe would wait for as long as a sandbox lives.
+  ::syscall(SYS_close_range, static_cast<unsigned>(kProcsFd) + 1, ~0u, 0);
   FuseMount mount = mount_fuse();
   const UniqueFd memory = SharedState::make(engine::random_id(16));
   auto [ready, told] = make_pipe();

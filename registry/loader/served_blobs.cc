@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/iso_time.h"
+#include "registry/store/blob_session.h"
 
 namespace dsec::registry {
 namespace {
@@ -27,19 +28,36 @@ int read_file_part(int fd, std::uint64_t offset, std::span<std::byte> bytes, std
 
 }  // namespace
 
-/// Counts what comes, whichever server asks for it.
+/// Counts what comes, whichever server asks for it; and where registries fail, what was pulled meanwhile heals it.
 class ServedBlobs::CountedSource : public ChunkSource {
  public:
-  CountedSource(ChunkSource& source, SharedState& state) : source_(source), state_(state) {}
+  CountedSource(ServedBlobs& blobs, ChunkSource& source) : blobs_(blobs), source_(source) {}
   void read(const BlobOrigin& origin, const RemoteBlob& blob, std::uint64_t offset,
             std::span<std::byte> bytes) override {
-    source_.read(origin, blob, offset, bytes);
-    if (const auto inode = state_.inode_of({blob.blob.digest, blob.chunks})) state_.add_fetched(*inode, bytes.size());
+    try {
+      source_.read(origin, blob, offset, bytes);
+    } catch (const Error&) {
+      if (!read_stored(blob.blob, offset, bytes)) throw;
+      return;
+    }
+    SharedState& state = blobs_.state_;
+    if (const auto inode = state.inode_of({blob.blob.digest, blob.chunks})) state.add_fetched(*inode, bytes.size());
+  }
+  std::vector<BlobOrigin> origins(const RemoteBlob& blob) override {
+    auto known = blobs_.store_.on_demand(blob.blob.digest, blob.chunks);
+    return known ? std::move(known->origins) : blob.origins;
   }
 
  private:
+  // Compared with the chunk digests by who asks, like all that a source gives.
+  bool read_stored(const Blob& blob, std::uint64_t offset, std::span<std::byte> bytes) {
+    const UniqueFd file = blobs_.open_stored(blob.digest, blob.size);
+    std::size_t filled = 0;
+    return file && read_file_part(file.get(), offset, bytes, filled) == 0 && filled == bytes.size();
+  }
+
+  ServedBlobs& blobs_;
   ChunkSource& source_;
-  SharedState& state_;
 };
 
 ServedBlobs::ServedBlobs(LocalStore& store, SharedState& state, ChunkSource& source, ChunkCache& cache,
@@ -48,7 +66,7 @@ ServedBlobs::ServedBlobs(LocalStore& store, SharedState& state, ChunkSource& sou
       state_(state),
       cache_(cache),
       log_(std::move(log)),
-      source_(std::make_unique<CountedSource>(source, state)) {
+      source_(std::make_unique<CountedSource>(*this, source)) {
   loader_ = std::make_unique<Loader>(*source_, cache, settings, log_, [this](const std::shared_ptr<LoadedBlob>& blob) {
     {
       const std::lock_guard lock(mutex_);
@@ -89,10 +107,20 @@ ServedBlobs::Served ServedBlobs::find(const ServedName& blob) {
   return blobs_.emplace(blob, std::move(opened)).first->second;
 }
 
+// The file of the store, if it is one to believe: of the right size where that is known, and not damaged.
+UniqueFd ServedBlobs::open_stored(const Digest& blob, std::optional<std::uint64_t> size) {
+  UniqueFd file(::open(store_.blob_file(blob).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat status = {};
+  if (!file || ::fstat(file.get(), &status) != 0 || (size && static_cast<std::uint64_t>(status.st_size) != *size) ||
+      is_damaged(*store_.index().take(), blob))
+    return {};
+  return file;
+}
+
 ServedBlobs::Served ServedBlobs::open(const ServedName& blob) {
-  if (UniqueFd file(::open(store_.blob_file(blob.blob).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC)); file)
-    return std::make_shared<UniqueFd>(std::move(file));
   std::optional<OnDemandBlob> known = store_.on_demand(blob.blob, blob.chunks);
+  if (UniqueFd file = open_stored(blob.blob, known ? std::optional(known->blob.size) : std::nullopt); file)
+    return std::make_shared<UniqueFd>(std::move(file));
   if (!known) throw failure("blob " + blob.blob.str() + " is not loaded on demand");
   std::string digests = read_file(store_.blob_path(known->chunks));
   return loader_->open({known->blob, known->chunks, std::move(known->layer), std::move(known->origins)},
@@ -127,7 +155,7 @@ void ServedBlobs::adopt_loop() {
     adopting_now_ = true;
     lock.unlock();
     try {
-      adopt(*blob);
+      adopt(blob);
     } catch (const Error& error) {
       // It is served from the cache as before.
       log_(error.message());
@@ -138,9 +166,11 @@ void ServedBlobs::adopt_loop() {
 }
 
 // Each chunk has been verified, but nothing has said so far that together they are the blob.
-void ServedBlobs::adopt(LoadedBlob& blob) {
+void ServedBlobs::adopt(const std::shared_ptr<LoadedBlob>& complete) {
+  LoadedBlob& blob = *complete;
   const Blob& what = blob.remote().blob;
-  if (!blob.cache().pin()) return;
+  // Some were dropped meanwhile, or the last boot ended before they had been written.
+  if (!blob.cache().pin()) return loader_->tell_again(complete);
   try {
     const std::filesystem::path& file = blob.cache().file();
     if (const Digest found = digest_of_file(file.native()); found != what.digest)

@@ -39,8 +39,9 @@ class ServedBlobs : public FuseFiles {
   using Served = std::variant<Local, std::shared_ptr<LoadedBlob>>;
   Served find(const ServedName& blob);
   Served open(const ServedName& blob);
+  UniqueFd open_stored(const Digest& blob, std::optional<std::uint64_t> size);
   void adopt_loop();
-  void adopt(LoadedBlob& blob);
+  void adopt(const std::shared_ptr<LoadedBlob>& complete);
 
   LocalStore& store_;
   SharedState& state_;

@@ -4,8 +4,10 @@
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <iostream>
@@ -28,10 +30,25 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kThreads = 4;
 // So that sandboxes that follow each other need no new loader each.
-constexpr std::chrono::milliseconds kLinger{2000}, kTick{200};
+constexpr std::chrono::milliseconds kLinger{2000}, kTick{200}, kBetweenHolders{1000}, kWithoutHolder{10'000};
+
+// A message goes as a whole: some 200 bytes for each blob that there can be.
+constexpr int kLargestStatus = 4 << 20;
+
+// What it tells is what happens, and a registry can have it tell more and more.
+constexpr off_t kLongestLog = 4 << 20;
 
 void log_line(const std::string& what) {
+  struct stat log = {};
+  if (::fstat(STDERR_FILENO, &log) == 0 && S_ISREG(log.st_mode) && log.st_size > kLongestLog &&
+      ::ftruncate(STDERR_FILENO, 0) == 0)
+    ::lseek(STDERR_FILENO, 0, SEEK_SET);
   std::cerr << format_iso_time(std::chrono::system_clock::now()) + " " + what + "\n" << std::flush;
+}
+
+// Of the time that a reader waits: enough is left to ask another registry.
+Patience patience_for(std::chrono::milliseconds timeout) {
+  return {.stall = std::max(timeout / 4, std::chrono::milliseconds(1000)), .tries = 2};
 }
 
 class Server {
@@ -46,16 +63,17 @@ class Server {
         state_(descriptors.memory),
         settings_(Config::load().on_demand.value_or(OnDemandConfig{})),
         cache_(store_.chunks(), settings_.cache_bytes),
-        source_(registry_source(log_line)),
+        source_(registry_source(log_line, patience_for(settings_.timeout))),
         blobs_(store_, state_, *source_, cache_, {.timeout = settings_.timeout}, log_line),
         session_(descriptors.device, state_, blobs_),
         gone_(::eventfd(0, EFD_CLOEXEC)) {}
 
   void run(UniqueFd ready) {
-    session_.start(kThreads, [this] {
+    const auto gone = [this] {
       const std::uint64_t one = 1;
       if (::write(gone_.get(), &one, sizeof one) < 0) ::_exit(1);
-    });
+    };
+    session_.start(kThreads, gone, log_line);
     tell_holder(link_.get());
     if (ready && ::write(ready.get(), "1", 1) < 0) log_line("tell that it is ready: " + errno_text(errno));
     ready.reset();
@@ -67,14 +85,15 @@ class Server {
  private:
   // True when all is over.
   bool poll_once() {
+    if (!link_ && Clock::now() >= holder_after_) replace_holder();
     std::vector<pollfd> fds = {
-        {descriptors_.listener.get(), POLLIN, 0}, {link_.get(), POLLIN, 0}, {gone_.get(), POLLIN, 0}};
+        {listens() ? descriptors_.listener.get() : -1, POLLIN, 0}, {link_.get(), POLLIN, 0}, {gone_.get(), POLLIN, 0}};
     for (const UniqueFd& client : clients_) fds.push_back({client.get(), POLLIN, 0});
     const int found = ::poll(fds.data(), fds.size(), static_cast<int>(kTick.count()));
     if (found < 0 && errno != EINTR) throw system_error("poll");
     if (found <= 0) return is_idle();
     if (fds[2].revents) return true;
-    if (fds[1].revents) replace_holder();
+    if (fds[1].revents) link_.reset();
     auto client = clients_.begin();
     for (std::size_t i = 3; i < fds.size(); ++i) {
       if (!fds[i].revents || answer(*client))
@@ -88,13 +107,15 @@ class Server {
     return is_idle();
   }
 
+  // What kills it again and again shall not keep the processor busy.
   void replace_holder() {
+    holder_after_ = Clock::now() + kBetweenHolders;
     try {
       link_ = start_holder(descriptors_, program_, home_.root().native());
     } catch (const Error& error) {
       // Without one all goes on, until this process dies, too.
       log_line(error.message());
-      link_ = UniqueFd(::eventfd(0, EFD_CLOEXEC));
+      holder_after_ = Clock::now() + kWithoutHolder;
     }
   }
 
@@ -107,9 +128,15 @@ class Server {
     return Clock::now() - *idle_since_ >= kLinger;
   }
 
+  bool listens() const { return Clock::now() >= deaf_until_; }
+
   void accept() {
     UniqueFd client(::accept4(descriptors_.listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!client) return;
+    if (!client) {
+      // Whoever could not be accepted for lack of descriptors stays in the queue, and would wake poll() at once.
+      deaf_until_ = Clock::now() + kTick;
+      return;
+    }
     ucred peer = {};
     socklen_t size = sizeof peer;
     if (::getsockopt(client.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 ||
@@ -117,6 +144,8 @@ class Server {
       return;
     const timeval patience = {2, 0};
     ::setsockopt(client.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    if (::setsockopt(client.get(), SOL_SOCKET, SO_SNDBUFFORCE, &kLargestStatus, sizeof kLargestStatus) != 0)
+      ::setsockopt(client.get(), SOL_SOCKET, SO_SNDBUF, &kLargestStatus, sizeof kLargestStatus);
     clients_.push_back(std::move(client));
   }
 
@@ -132,6 +161,8 @@ class Server {
         descriptors.push_back(descriptors_.root.get());
       else if (op == "status")
         reply = blobs_.status();
+      else if (op == "instance")
+        reply = Json::object();  // it stands in each answer
       else if (op == "end")
         asked_to_end_ = clients_.size() == 1 && state_.handles() == 0 && !blobs_.busy();
       else
@@ -165,6 +196,7 @@ class Server {
   const UniqueFd gone_;
   std::list<UniqueFd> clients_;
   std::optional<Clock::time_point> idle_since_;
+  Clock::time_point deaf_until_, holder_after_;
   bool asked_to_end_ = false;
 };
 
@@ -172,6 +204,9 @@ class Server {
 
 void serve(const LoaderDescriptors& descriptors, UniqueFd link, UniqueFd ready, const std::string& program,
            const std::filesystem::path& home) {
+  // A home that was removed while it was in use must not come back as an empty one.
+  if (!std::filesystem::exists(home / "format"))
+    throw failure("there is no dsec home at " + quote(home.native()) + " any more");
   // Never destroyed: threads that wait for the kernel or for a registry end with the process.
   auto* const server = new Server(descriptors, std::move(link), program, home);
   server->run(std::move(ready));

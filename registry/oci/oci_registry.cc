@@ -121,9 +121,8 @@ class OciPublisher : public Publisher {
 
 class OciRegistry : public Registry {
  public:
-  OciRegistry(const RegistryAddress& address, const Config& config, Progress& progress)
-      : access_(config, [&progress](const std::string& message) { progress.warn(message); }),
-        place_{address, access_.at(address.host)} {
+  OciRegistry(const RegistryAddress& address, const Config& config, http::ClientOptions options)
+      : access_(config, std::move(options), CredentialStore::usual_files()), place_{address, access_.at(address.host)} {
     for (const RegistryEntry& entry : config.registries) {
       if (!entry.url.starts_with("oci://") || mount_sources_.size() == kMostMountSources) continue;
       const RegistryAddress other = RegistryAddress::of(entry);
@@ -220,8 +219,12 @@ class OciRegistry : public Registry {
 
 }  // namespace
 
-std::unique_ptr<Registry> open_oci_registry(const RegistryAddress& address, Progress& progress) {
-  return std::make_unique<OciRegistry>(address, Config::load(), progress);
+std::unique_ptr<Registry> open_oci_registry(const RegistryAddress& address, Progress& progress,
+                                            const std::optional<Patience>& patience) {
+  http::ClientOptions options;
+  options.notice = [&progress](const std::string& message) { progress.warn(message); };
+  if (patience) limit(options, *patience);
+  return std::make_unique<OciRegistry>(address, Config::load(), std::move(options));
 }
 
 void ping_oci_registry(const RegistryAddress& address) {

@@ -69,6 +69,21 @@ bool LocalStore::Session::record(const Digest& digest, std::optional<std::uint64
   return true;
 }
 
+// Whether the file is there, as large as it should be, and not known to be damaged.
+bool LocalStore::Session::is_whole(const Digest& digest, std::uint64_t size) {
+  return size_of(store_.blob_file(digest)) == size && !is_damaged(*store_.index().take(), digest);
+}
+
+void LocalStore::Session::mark_whole(const Digest& digest, std::uint64_t size) {
+  store_.index()
+      .take()
+      ->prepare("UPDATE blobs SET damaged = 0, size = ? WHERE digest = ? AND (damaged <> 0 OR size <> ?)")
+      .bind(static_cast<std::int64_t>(size))
+      .bind(digest.hex())
+      .bind(static_cast<std::int64_t>(size))
+      .run();
+}
+
 Blob LocalStore::Session::adopt(TempFile file, BlobRole role, std::optional<Digest> known) {
   const Digest digest = known ? *known : digest_of_fd(file.fd());
   return attempt("cannot store blob " + digest.brief(), [&] {
@@ -78,26 +93,15 @@ Blob LocalStore::Session::adopt(TempFile file, BlobRole role, std::optional<Dige
     record(digest, size);
 
     const fs::path target = store_.blob_file(digest);
-    const auto damaged = [&] {
-      const auto index = store_.index().take();
-      Statement query = index->prepare("SELECT damaged FROM blobs WHERE digest = ?");
-      return query.bind(digest.hex()).step() && query.number(0) != 0;
-    };
     // A kept file is not replaced: sandboxes may have it mounted, and two files would take the space of two.
-    if (size_of(target) == size && !damaged()) return Blob{role, digest, size};
+    if (is_whole(digest, size)) return Blob{role, digest, size};
 
     if (::fchmod(file.fd(), kBlobMode) != 0) throw system_error("chmod a new blob");
     make_directories(target.parent_path());
     // Also when another process made the directory: it may not have come to syncing it yet.
     sync_directory(store_.blob_root());
     file.publish(target);
-    store_.index()
-        .take()
-        ->prepare("UPDATE blobs SET damaged = 0, size = ? WHERE digest = ? AND (damaged <> 0 OR size <> ?)")
-        .bind(static_cast<std::int64_t>(size))
-        .bind(digest.hex())
-        .bind(static_cast<std::int64_t>(size))
-        .run();
+    mark_whole(digest, size);
     return Blob{role, digest, size};
   });
 }
@@ -143,7 +147,7 @@ void LocalStore::Session::take_file(const Blob& blob, const fs::path& file) {
     const fs::path target = store_.blob_file(blob.digest);
     const UniqueFd open = open_file(file, O_RDONLY | O_NOFOLLOW);
     if (size_of(file) != blob.size) throw failure("its file has another size");
-    if (size_of(target) == blob.size) {
+    if (is_whole(blob.digest, blob.size)) {
       // Another process has brought it.
       ::unlink(file.c_str());
       return;
@@ -154,7 +158,13 @@ void LocalStore::Session::take_file(const Blob& blob, const fs::path& file) {
     sync_directory(store_.blob_root());
     if (::rename(file.c_str(), target.c_str()) != 0) throw system_error("rename " + quote(file.native()));
     sync_directory(target.parent_path());
+    mark_whole(blob.digest, blob.size);
   });
+}
+
+bool is_damaged(Database& database, const Digest& blob) {
+  Statement query = database.prepare("SELECT damaged FROM blobs WHERE digest = ?");
+  return query.bind(blob.hex()).step() && query.number(0) != 0;
 }
 
 }  // namespace dsec::registry

@@ -22,11 +22,15 @@ class LocalStore::Session final : public engine::BlobSession {
   void take_file(const Blob& blob, const std::filesystem::path& file);
 
  private:
+  bool is_whole(const Digest& digest, std::uint64_t size);
+  void mark_whole(const Digest& digest, std::uint64_t size);
   bool record(const Digest& digest, std::optional<std::uint64_t> size);
   LocalStore& store_;
   std::int64_t id_;
 };
 
+/// Whether verification found other bytes in the blob's file.
+bool is_damaged(Database& database, const Digest& blob);
 /// Whether a registry is known that gives the blob, of this size, piece by piece.
 bool has_source(Database& database, const Blob& blob);
 

@@ -20,8 +20,11 @@ std::unique_ptr<ObjectPlace> open(const RegistryAddress& address, OpenMode mode,
 
 }  // namespace
 
-std::unique_ptr<ObjectPlace> open_place(const RegistryAddress& address, OpenMode mode, Progress& progress) {
-  return open(address, mode, patient([&progress](const std::string& message) { progress.warn(message); }));
+std::unique_ptr<ObjectPlace> open_place(const RegistryAddress& address, OpenMode mode, Progress& progress,
+                                        const std::optional<Patience>& patience) {
+  http::ClientOptions options = patient([&progress](const std::string& message) { progress.warn(message); });
+  if (patience) limit(options, *patience);
+  return open(address, mode, std::move(options));
 }
 
 void ping_place(const RegistryAddress& address) { open(address, OpenMode::Read, impatient()); }

@@ -58,10 +58,11 @@ class WebRegistry : public Registry {
 
 }  // namespace
 
-std::unique_ptr<Registry> open_web_registry(const RegistryAddress& address, OpenMode mode, Progress& progress) {
+std::unique_ptr<Registry> open_web_registry(const RegistryAddress& address, OpenMode mode, Progress& progress,
+                                            const std::optional<Patience>& patience) {
   if (mode == OpenMode::Write && address.kind == RegistryAddress::Kind::Http) throw read_only(address);
   return attempt("cannot use registry " + address.shown(),
-                 [&] { return std::make_unique<WebRegistry>(address, open_place(address, mode, progress)); });
+                 [&] { return std::make_unique<WebRegistry>(address, open_place(address, mode, progress, patience)); });
 }
 
 }  // namespace dsec::registry

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -58,12 +59,15 @@ class World:
     def configure(self, text: str):
         (self.work / "config.yaml").write_text(text)
 
-    def status(self) -> dict:
+    def ask(self, op: str) -> dict:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
             client.settimeout(30)
             client.connect(str(self.dsec.home / "run/loader.sock"))
-            client.send(b'{"op":"status"}')
+            client.send(json.dumps({"op": op}).encode())
             return json.loads(client.recv(1 << 20))
+
+    def status(self) -> dict:
+        return self.ask("status")
 
     def fetched(self) -> int:
         return sum(blob.get("fetched", 0) for blob in self.status()["blobs"])
@@ -124,6 +128,9 @@ def test_a_sandbox_runs_before_its_layer_has_come_and_reads_the_same(dsec, world
     assert dsec.json("stats", sandbox)["on_demand"]["fetched"] == first
     used = dsec.json("system", "df")["layers"][0]
     assert used["on_demand"] == world.data["size"] and 0 < used["on_demand_here"] < world.data["size"]
+    assert world.ask("instance").keys() == {"instance", "pid", "protocol"}
+    # The mount is needed, and gc knows by which loader.
+    dsec.ok("gc")
     assert world.sum in dsec.ok("exec", sandbox, "--", "sha256sum", "/big")
     assert world.fetched() <= world.data["size"]
     # What was read has come; with the rest it becomes a blob of the store, and the next mount needs no registry.
@@ -178,6 +185,29 @@ def test_sandboxes_share_what_is_fetched(dsec, world):
     running = [dsec.popen("exec", sandbox, "--", "sha256sum", "/big") for sandbox in sandboxes]
     assert all(world.sum in each.communicate(timeout=120)[0].decode() for each in running)
     assert world.fetched() <= world.data["size"]
+
+
+def few_files():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
+@pytest.mark.guest_slow("the kernel does not decide it")
+def test_the_loader_keeps_nothing_of_its_caller(dsec, world):
+    world.publish_to_folder()
+    dsec.ok("pull", "--on-demand", "base/box", "--from", world.url)
+    reading, writing = os.pipe()
+    try:
+        pipe = os.readlink(f"/proc/self/fd/{writing}")
+        caller = dsec.popen("create", "base/box", pass_fds=[writing], preexec_fn=few_files)
+        assert caller.wait(timeout=120) == 0, caller.stderr.read()
+    finally:
+        os.close(writing)
+        os.close(reading)
+    processes = wait_for(lambda: len(now := world.processes()) == 2 and now)
+    for pid in processes.values():
+        assert pipe not in [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+        few, most = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        assert few == min(most, 1 << 20) > 256
 
 
 @pytest.mark.guest_slow("the kernel does not decide it")
@@ -238,6 +268,24 @@ def test_when_holder_and_server_die_reads_fail_and_the_next_start_works(dsec, wo
 
 
 @pytest.mark.guest_slow("the kernel does not decide it")
+def test_a_home_that_was_removed_is_not_made_anew(dsec, world):
+    world.publish_to_folder()
+    dsec.ok("pull", "--on-demand", "base/box", "--from", world.url)
+    sandbox = dsec.ok("create", "base/box").strip()
+    dsec.ok("exec", sandbox, "--", "true")
+    server, away = world.processes()["serve"], dsec.home.with_name("away")
+    dsec.home.rename(away)
+    try:
+        os.kill(server, signal.SIGKILL)
+        wait_for(lambda: "there is no dsec home" in (away / "run/loader.log").read_text())
+        assert not dsec.home.exists()
+    finally:
+        away.rename(dsec.home)
+    # The holder has not given up.
+    assert world.sum in dsec.ok("exec", sandbox, "--", "sha256sum", "/big")
+
+
+@pytest.mark.guest_slow("the kernel does not decide it")
 def test_wrong_bytes_of_a_registry_are_an_error_and_are_named(dsec, world):
     blob = world.publish_to_folder()
     at = world.where_in_data(world.big[5 * MIB:5 * MIB + 4096])
@@ -263,12 +311,14 @@ def test_a_blob_that_is_deleted_while_in_use_is_an_error_and_is_named(dsec, worl
     dsec.ok("pull", "--on-demand", "base/box", "--from", world.url)
     sandbox = dsec.ok("create", "base/box").strip()
     dsec.ok("exec", sandbox, "--", "true")
-    kept = blob.with_name("kept")
-    blob.rename(kept)
+    blob.unlink()
     result = dsec.run("exec", sandbox, "--", "sha256sum", "/big")
     assert result.code != 0 and "Input/output error" in result.err, str(result)
     assert f"the registry does not have blob sha256:{world.hex}" in (dsec.home / "run/loader.log").read_text()
-    kept.rename(blob)
+    # What is pulled from another one heals what runs.
+    mirror = f"file://{world.work}/mirror"
+    world.publish(mirror)
+    dsec.ok("pull", "--on-demand", "base/box", "--from", mirror)
     assert world.sum in dsec.ok("exec", sandbox, "--", "sha256sum", "/big")
 
 
@@ -300,3 +350,26 @@ def test_a_stalled_registry_is_an_error_in_time(dsec, world, work, server):
         proxy.stop()
 
 
+@pytest.mark.guest_slow("the kernel does not decide it")
+def test_where_one_registry_stalls_another_gives_the_rest(dsec, world, work, server):
+    holding = threading.Event()
+
+    def faults(method, path, count):
+        while holding.is_set() and "/a/" in path and world.hex in path:
+            time.sleep(0.05)
+
+    proxy = FaultProxy(server.port, faults)
+    try:
+        world.configure(f"on_demand: {{timeout: 12s}}\nhosts: {{'{proxy.host}': {{plain_http: true}}}}\n")
+        for name in ("a", "b"):
+            world.publish(f"oci://{server.host}/{name}")
+            dsec.ok("pull", "--on-demand", "base/box", "--from", f"oci://{proxy.host}/{name}")
+        sandbox = dsec.ok("create", "base/box").strip()
+        dsec.ok("exec", sandbox, "--", "true")
+        holding.set()
+        proxy.forget()
+        assert world.sum in dsec.ok("exec", sandbox, "--", "sha256sum", "/big")
+        assert proxy.times("GET", "/a/")
+    finally:
+        holding.clear()
+        proxy.stop()

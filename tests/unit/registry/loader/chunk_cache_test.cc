@@ -1,5 +1,7 @@
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -91,6 +93,29 @@ TEST_CASE("chunks of another boot are hashed before they are served", "[registry
   CHECK(ChunkMap::parse(read_file(map), blob.data.size())->boot_id() == boot_id());
 }
 
+TEST_CASE("a blob with a chunk that another boot did not write is not complete", "[registry][loader]") {
+  const TempDirectory directory(fs::temp_directory_path());
+  const Blobs blob(3 * kChunkSize);
+  const fs::path data = directory.path() / "chunks" / blob.name.str();
+  {
+    ChunkCache cache(directory.path() / "chunks", kNoLimit);
+    const auto cached = cache.open(blob.name, blob.digests);
+    for (std::uint64_t chunk = 0; chunk < 3; ++chunk) REQUIRE(cached->write(chunk, blob.chunk(chunk)));
+  }
+  {
+    const UniqueFd file = open_file(data, O_WRONLY);
+    REQUIRE(::pwrite(file.get(), "lost", 4, kChunkSize + 7) == 4);
+  }
+  let_another_boot_have_written(data.native() + ".map");
+  ChunkCache cache(directory.path() / "chunks", kNoLimit);
+  const auto cached = cache.open(blob.name, blob.digests);
+  CHECK_FALSE(cached->pin());
+  CHECK_FALSE(cached->complete());
+  REQUIRE(cached->write(1, blob.chunk(1)));
+  CHECK(cached->pin());
+  CHECK(read_file(cached->file()) == blob.data);
+}
+
 TEST_CASE("a map that is not what it should be is thrown away with its chunks", "[registry][loader]") {
   const TempDirectory directory(fs::temp_directory_path());
   const Blobs blob(2 * kChunkSize);
@@ -146,6 +171,31 @@ TEST_CASE("the chunk cache stays below its limit, and drops what nobody reads fi
   struct stat status {};
   REQUIRE(::stat((directory.path() / "chunks" / used.name.str()).c_str(), &status) == 0);
   CHECK(static_cast<std::uint64_t>(status.st_blocks) * 512 <= 9 * kChunkSize);
+}
+
+TEST_CASE("a chunk whose bit cannot be taken away stays", "[registry][loader]") {
+  const TempDirectory directory(fs::temp_directory_path());
+  const Blobs blob(8 * kChunkSize, 1), other(8 * kChunkSize, 2);
+  {
+    ChunkCache cache(directory.path() / "chunks", 8 * kChunkSize);
+    const auto cached = cache.open(blob.name, blob.digests), more = cache.open(other.name, other.digests);
+    for (std::uint64_t chunk = 0; chunk < 8; ++chunk) REQUIRE(cached->write(chunk, blob.chunk(chunk)));
+    // Files may not grow, nor be written, beyond their first 64 bytes; holes may be made.
+    rlimit before = {};
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit little = {64, before.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &little) == 0);
+    const bool written = more->write(0, other.chunk(0));
+    ::setrlimit(RLIMIT_FSIZE, &before);
+    ::signal(SIGXFSZ, SIG_DFL);
+    CHECK_FALSE(written);
+  }
+  // The next server believes the map.
+  ChunkCache cache(directory.path() / "chunks", kNoLimit);
+  const auto cached = cache.open(blob.name, blob.digests);
+  for (std::uint64_t chunk = 0; chunk < 8; ++chunk)
+    CHECK((read(*cached, chunk * kChunkSize, kChunkSize) == blob.data.substr(chunk * kChunkSize, kChunkSize)));
 }
 
 TEST_CASE("a pinned blob is not dropped, and can be moved away", "[registry][loader]") {

@@ -215,6 +215,22 @@ TEST_CASE("where the kernel cannot send it again the next server finds it in the
   CHECK(connection.server->state.slots_under_way().empty());
 }
 
+TEST_CASE("an error that is not the end is told, and serving goes on until the end", "[registry][loader]") {
+  Connection connection(0);
+  // Closing with something unread is ECONNRESET for the other side, once; then there is nobody.
+  REQUIRE(::send(connection.device.get(), "x", 1, 0) == 1);
+  connection.kernel.reset();
+  std::string told;
+  int ends = 0;
+  {
+    FuseSession session(connection.device, connection.server->state, connection.files);
+    session.start(
+        1, [&] { ++ends; }, [&](const std::string& what) { told += what; });
+  }
+  CHECK(ends == 1);
+  CHECK_THAT(told, Catch::Matchers::Contains("ECONNRESET"));
+}
+
 TEST_CASE("memory of another release is refused", "[registry][loader]") {
   const UniqueFd memory = SharedState::make("instance");
   CHECK(SharedState(memory).instance() == "instance");

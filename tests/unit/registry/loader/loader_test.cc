@@ -85,6 +85,8 @@ TEST_CASE("a blob that is read in order is read ahead, and told when it is compl
   CHECK(loading.source.requests <= 32);
   for (int i = 0; i < 1000 && loading.completed == 0; ++i) std::this_thread::sleep_for(milliseconds(10));
   CHECK(loading.completed == 1);
+  loading.loader.tell_again(loading.blob);
+  CHECK(loading.completed == 2);
 }
 
 TEST_CASE("scattered reads are not read ahead", "[registry][loader]") {
@@ -114,6 +116,65 @@ TEST_CASE("where one registry fails or lies the next is asked", "[registry][load
   CHECK_THAT(loading.told(), Contains("from file:///dead: it is away"));
 }
 
+TEST_CASE("a registry that failed is asked last from then on", "[registry][loader]") {
+  Loading loading(16 * kChunkSize, {{"file:///dead"}, {"file:///good"}});
+  loading.source.dead = "file:///dead";
+  CHECK(loading.read(0, 4096).error == 0);
+  CHECK(loading.source.requests == 2);
+  CHECK(loading.read(9 * kChunkSize, 4096).error == 0);
+  CHECK(loading.source.requests == 3);
+}
+
+TEST_CASE("a registry that is known by now heals a blob all of whose others fail", "[registry][loader]") {
+  Loading loading(16 * kChunkSize);
+  loading.source.dead = "file:///a";
+  CHECK(loading.read(0, 4096).error == EIO);
+  loading.source.found_since = {{"file:///a"}, {"file:///mirror"}};
+  CHECK(loading.read(0, 4096).bytes == loading.data.substr(0, 4096));
+  const std::uint64_t before = loading.source.requests;
+  CHECK(loading.read(9 * kChunkSize, 4096).error == 0);
+  CHECK(loading.source.requests == before + 1);
+}
+
+TEST_CASE("a registry that fails and then stalls leaves requests to others", "[registry][loader]") {
+  Loading loading(32 * kChunkSize);
+  const auto other = loading.loader.open({{BlobRole::Data, Digest::of(loading.data), loading.data.size()},
+                                          Digest::of("others"),
+                                          "base/y",
+                                          {{"file:///b"}}},
+                                         digests_of(loading.data));
+  loading.source.dead = "file:///a";
+  CHECK(loading.read(0, 4096).error == EIO);
+  loading.source.dead.clear();
+  loading.source.stall_registry("file:///a");
+  std::vector<std::future<Answer>> stalled;
+  for (const std::uint64_t chunk : {30, 3, 20, 11, 7, 25, 15, 0})
+    stalled.push_back(loading.begin(chunk * kChunkSize, 4096));
+  std::promise<int> answered;
+  loading.loader.read(other, 0, 4096, [&](int error, std::span<const std::byte>) { answered.set_value(error); });
+  CHECK(answered.get_future().get() == 0);
+  loading.source.stall_registry("");
+  for (auto& each : stalled) CHECK(each.get().error == 0);
+}
+
+TEST_CASE("registries that failed come last, until it is forgotten or they answer", "[registry][loader]") {
+  OriginHealth health(std::chrono::hours(1)), forgetful(milliseconds(0));
+  const std::vector<BlobOrigin> origins = {{"a"}, {"b"}, {"c"}};
+  const auto order = [&](const OriginHealth& of) {
+    std::string names;
+    for (const BlobOrigin& origin : of.in_order(origins)) names += origin.registry;
+    return names;
+  };
+  CHECK(order(health) == "abc");
+  health.tell("a", false);
+  health.tell("b", false);
+  health.tell("b", true);
+  CHECK(order(health) == "bca");
+  CHECK_FALSE(health.all_failed_lately(origins));
+  forgetful.tell("a", false);
+  CHECK(order(forgetful) == "abc");
+}
+
 TEST_CASE("a dead registry is an error, until it is back", "[registry][loader]") {
   Loading loading(4 * kChunkSize);
   loading.source.dead = "file:///a";
@@ -132,6 +193,24 @@ TEST_CASE("a stalled registry is an error in time, for each reader", "[registry]
   CHECK_THAT(loading.told(), Contains("was not answered in time"));
   loading.source.stall(false);
   CHECK(loading.read(0, 4096).bytes == loading.data.substr(0, 4096));
+}
+
+TEST_CASE("a read that waits long keeps nothing of those that are answered meanwhile", "[registry][loader]") {
+  Loading loading(8 * kChunkSize);
+  loading.source.stall_chunk(0);
+  auto slow = loading.begin(0, 4096);
+  auto token = std::make_shared<int>(0);
+  const std::weak_ptr<int> kept = token;
+  std::promise<int> answered;
+  loading.loader.read(loading.blob, 5 * kChunkSize, 4096,
+                      [token, &answered](int error, std::span<const std::byte>) { answered.set_value(error); });
+  token.reset();
+  CHECK(answered.get_future().get() == 0);
+  for (int i = 0; i < 1000 && !kept.expired(); ++i) std::this_thread::sleep_for(milliseconds(10));
+  CHECK(kept.expired());
+  CHECK(slow.wait_for(milliseconds(0)) == std::future_status::timeout);
+  loading.source.stall_chunk({});
+  CHECK(slow.get().bytes == loading.data.substr(0, 4096));
 }
 
 TEST_CASE("without room for a cache reads go on", "[registry][loader]") {

@@ -94,6 +94,18 @@ TEST_CASE("a damaged blob of the registry is not fetched whole", "[registry][loa
   CHECK_FALSE(made.to.store.has_blob(made.blob().digest));
 }
 
+TEST_CASE("a blob that is larger than the disk is not fetched whole", "[registry][loader]") {
+  OnDemand made;
+  OnDemandBlob huge = *made.to.store.on_demand(made.blob().digest);
+  huge.blob.size = 1ull << 60;
+  try {
+    fetch_whole(made.to.store, huge, made.progress);
+    FAIL("there is no room for it");
+  } catch (const Error& error) {
+    CHECK_THAT(error.message(), Contains("and the store has"));
+  }
+}
+
 TEST_CASE("verification and disk use tell what is not here", "[registry][loader]") {
   OnDemand made;
   const VerifyResult verified = verify_store(made.to.store, {}, made.progress);
@@ -134,6 +146,41 @@ TEST_CASE("a file of all chunks becomes a blob of the store", "[registry][loader
   CHECK(verify_store(made.to.store, {}, made.progress).problems.empty());
   write_file_atomic(file, "short");
   CHECK_THROWS_AS(made.to.store.take_file(*session, made.blob(), file), Error);
+}
+
+namespace {
+
+/// A blob that came wholly, and was damaged later.
+struct Damaged : OnDemand {
+  Damaged() {
+    pull(to.store, named("base/x:1"), address, progress);
+    overwrite(to.store.blob_file(blob().digest), "wrong" + data.substr(5));
+    CHECK(verify_store(to.store, {}, progress).problems.size() == 1);
+  }
+  bool healed() {
+    return read_file(to.store.blob_file(blob().digest)) == data &&
+           verify_store(to.store, {}, progress).problems.empty();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a damaged blob is pulled whole, although the rest is to come on demand", "[registry][loader]") {
+  Damaged made;
+  const PullResult again = pull(made.to.store, named("base/x:1"), made.address, made.progress, PullMode::OnDemand);
+  CHECK(again.bytes_copied == made.data.size());
+  CHECK(again.bytes_on_demand == 0);
+  CHECK(made.healed());
+}
+
+TEST_CASE("a file of all chunks replaces a damaged blob", "[registry][loader]") {
+  Damaged made;
+  const fs::path file = made.to.home.root() / "complete";
+  write_file_atomic(file, made.data);
+  made.to.store.take_file(*made.to.store.begin_session(), made.blob(), file);
+  CHECK(made.healed());
+  // It is no longer marked.
+  CHECK(made.to.store.begin_session()->hold(made.blob().digest));
 }
 
 }  // namespace dsec::registry::test

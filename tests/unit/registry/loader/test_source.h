@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "core/base/error.h"
@@ -33,12 +34,18 @@ class TestSource : public ChunkSource {
     ++reads_of_chunk[offset / kChunkSize];
     for (std::uint64_t more = offset / kChunkSize + 1; more * kChunkSize < offset + bytes.size(); ++more)
       ++reads_of_chunk[more];
-    going_.wait(lock, [&] { return !stalled_; });
+    going_.wait(lock, [&] {
+      return !stalled_ && offset / kChunkSize != stalled_chunk_ && origin.registry != stalled_registry_;
+    });
     if (origin.registry == dead) throw failure("it is away");
     std::memcpy(bytes.data(), data_.data() + offset, bytes.size());
     const std::uint64_t wrong = wrong_byte;
     if (origin.registry == liar && wrong >= offset && wrong < offset + bytes.size())
       bytes[wrong - offset] ^= std::byte{1};
+  }
+
+  std::vector<BlobOrigin> origins(const RemoteBlob& blob) override {
+    return found_since.empty() ? blob.origins : found_since;
   }
 
   void stall(bool now) {
@@ -49,9 +56,27 @@ class TestSource : public ChunkSource {
     going_.notify_all();
   }
 
+  /// Requests that begin with this chunk; empty: none.
+  void stall_chunk(std::optional<std::uint64_t> chunk) {
+    {
+      const std::lock_guard lock(mutex_);
+      stalled_chunk_ = chunk;
+    }
+    going_.notify_all();
+  }
+  /// Requests to this one; empty: none.
+  void stall_registry(const std::string& registry) {
+    {
+      const std::lock_guard lock(mutex_);
+      stalled_registry_ = registry;
+    }
+    going_.notify_all();
+  }
+
   std::atomic<std::uint64_t> requests{0}, bytes_read{0};
   std::map<std::uint64_t, int> reads_of_chunk;
   std::string dead, liar;
+  std::vector<BlobOrigin> found_since;  ///< those that are known by now; empty: no others
   std::uint64_t wrong_byte = 0;
 
  private:
@@ -59,6 +84,8 @@ class TestSource : public ChunkSource {
   std::mutex mutex_;
   std::condition_variable going_;
   bool stalled_ = false;
+  std::optional<std::uint64_t> stalled_chunk_;
+  std::string stalled_registry_;
 };
 
 }  // namespace dsec::registry::test
