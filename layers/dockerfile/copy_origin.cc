@@ -48,7 +48,7 @@ std::string joined(const std::string& directory, const std::string& name) {
   return directory.empty() ? name : name.empty() ? directory : directory + "/" + name;
 }
 
-std::string CopyOrigin::resolve(const std::string& path) {
+std::string resolve_in(const std::function<std::optional<Entry>(const std::string&)>& find, const std::string& path) {
   std::deque<std::string> left = parts_of(path);
   std::string at;
   int links = 0;
@@ -72,6 +72,10 @@ std::string CopyOrigin::resolve(const std::string& path) {
     left.insert(left.begin(), target.begin(), target.end());
   }
   return at;
+}
+
+std::string CopyOrigin::resolve(const std::string& path) {
+  return resolve_in([this](const std::string& at) { return find(at); }, path);
 }
 
 std::string CopyOrigin::text(const std::string& file, std::size_t limit) {

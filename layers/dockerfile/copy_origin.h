@@ -100,6 +100,9 @@ class StackOrigin final : public CopyOrigin {
   std::vector<std::set<std::string>> implicit_;  // directories whose attributes a layer does not mean, by layer
 };
 
+/// CopyOrigin::resolve in a tree of which `find` tells what has a path.
+std::string resolve_in(const std::function<std::optional<Entry>(const std::string&)>& find, const std::string& path);
+
 /// The name of a path and the directory it lies in.
 std::string base_of(const std::string& path);
 std::string parent_of(const std::string& path);
