@@ -19,6 +19,7 @@
 #include "layers/build/whole_tree.h"
 #include "layers/dir/scrub.h"
 #include "layers/dockerfile/copy_files.h"
+#include "layers/dockerfile/operation_digest.h"
 #include "layers/dockerfile/plan.h"
 #include "layers/erofs/mkfs.h"
 #include "layers/git/git_source.h"
@@ -149,9 +150,11 @@ class DockerfileBuild {
   }
 
   Json key_of(const Operation& operation, StageWork& work) {
-    // JSON would not tell bytes apart that are no UTF-8.
     const Digest text = Digest::of(operation.instruction.text);
-    Json json = {{"parent", work.key.str()}, {"text", text.str()}, {"version", 1}};
+    Json json = {{"parent", work.key.str()},
+                 {"text", text.str()},
+                 {"texts", dockerfile::digest_of_texts(operation).str()},
+                 {"version", 1}};
     if (const auto* run = std::get_if<RunCommand>(&operation.work)) {
       if (run->host_network && options_.offline)
         throw usage_error("the command has the host's network").hint("dsec build without --offline");

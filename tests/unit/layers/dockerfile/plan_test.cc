@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "layers/dockerfile/operation_digest.h"
+
 namespace dsec::layers::dockerfile {
 namespace {
 
@@ -244,6 +246,24 @@ TEST_CASE("ADD takes URLs and repositories", "[layers][dockerfile]") {
   CHECK(work<CopyFiles>(made, 0).checksum == "sha256:" + sum);
   CHECK(work<CopyFiles>(made, 1).repositories == Words{"https://h/r.git@v1", "git@h:a/b.git@HEAD"});
   CHECK(work<CopyFiles>(made, 1).sources == Words{"x"});
+}
+
+TEST_CASE("operations differ where a byte of theirs does", "[layers][dockerfile]") {
+  const auto digest = [](const std::string& text) {
+    return digest_of_texts(plan("FROM x AS one\nFROM x\n" + text).stages.back().operations.at(0));
+  };
+  const auto [left, right] = GENERATE(table<std::string, std::string>({
+      {"COPY --from=one <<a /x\n1\na\n", "COPY --from=one <<a /x\n2\na\n"},
+      {"RUN <<a\n\xff\na\n", "RUN <<a\n\xfe\na\n"},
+      {"RUN <<a\n#!/bin/x\n\xff\na\n", "RUN <<a\n#!/bin/x\n\xfe\na\n"},
+      {"ENV a=\xff\nRUN x\n", "ENV a=\xfe\nRUN x\n"},
+      {"ARG a=\xff\nRUN x\n", "ARG a=\xfe\nRUN x\n"},
+      {"ARG a=\xff\nCOPY a$a /x\n", "ARG a=\xfe\nCOPY a$a /x\n"},
+      {"ARG a=\xff\nWORKDIR /$a\n", "ARG a=\xfe\nWORKDIR /$a\n"},
+      {"RUN [\"ab\", \"c\"]\n", "RUN [\"a\", \"bc\"]\n"},
+  }));
+  CHECK(digest(left) == digest(left));
+  CHECK(digest(left) != digest(right));
 }
 
 TEST_CASE("settings that double with each line end in an error", "[layers][dockerfile]") {
