@@ -2,8 +2,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <fstream>
+#include <thread>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
@@ -205,6 +207,42 @@ TEST_CASE("private caches are others while one is in use", "[layers][dockerfile]
   CHECK(pruned[0].bytes == 7);
   CHECK_FALSE(fs::exists(first));
   CHECK(problems.empty());
+}
+
+TEST_CASE("gc takes no cache away from a build that has it", "[layers][dockerfile]") {
+  const TempDirectory scratch(fs::temp_directory_path());
+  CacheMounts caches(scratch.path() / "mounts");
+  const auto prune = [&] {
+    std::vector<std::string> problems;
+    return caches.prune(
+        true, false, [](const fs::path&) { return 1u; }, problems);
+  };
+  RunMount mount{.kind = RunMount::Kind::Cache, .id = "x"};
+  mount.uid = ::getuid(), mount.gid = ::getgid();
+  std::atomic<bool> done = false;
+  int lost = 0;
+  std::thread build([&] {
+    for (int i = 0; i < 100; ++i) {
+      // So that it comes at all moments of a gc.
+      std::this_thread::sleep_for(std::chrono::microseconds(10 * i));
+      try {
+        const CacheMounts::Held held = caches.hold(mount);
+        for (int file = 0; file < 50; ++file) std::ofstream(held.folder / std::to_string(file)) << "x";
+        for (int file = 0; file < 50; ++file) lost += !fs::exists(held.folder / std::to_string(file));
+      } catch (const Error&) {
+        ++lost;
+      }
+    }
+    done = true;
+  });
+  while (!done) prune();
+  build.join();
+  CHECK(lost == 0);
+  // What a gc left that was killed goes too, and is no cache.
+  fs::create_directories(scratch.path() / "mounts/.gone-1/data");
+  prune();
+  CHECK(prune().empty());
+  CHECK(fs::is_empty(scratch.path() / "mounts"));
 }
 
 }  // namespace dsec::layers
