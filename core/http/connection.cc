@@ -102,6 +102,9 @@ struct Connection::State {
     body_begun = true;
     const Answer& answer = outcome.answer;
     into_download = download && (answer.status == 200 || answer.status == 206);
+    if (download && answer.ok() && !into_download)
+      return refuse("it was answered with " + std::to_string(answer.status) +
+                    (answer.reason.empty() ? "" : " " + answer.reason) + " and not with what it holds");
     if (!into_download) return true;
     if (answer.status == 206) {
       const std::string* text = answer.header("Content-Range");
