@@ -12,6 +12,7 @@
 #include "layers/build/base_images.h"
 #include "layers/build/build_secret.h"
 #include "layers/build/cache_mounts.h"
+#include "layers/build/secret_mask.h"
 #include "layers/build/step_mounts.h"
 #include "layers/dir/tree_writer.h"
 #include "layers/dockerfile/file_digests.h"
@@ -95,6 +96,23 @@ TEST_CASE("secrets are files or variables", "[layers][dockerfile]") {
   CHECK(problem([] {
           (void)BuildSecret{{}, "DSEC_TEST_NOT_SET"}.value();
         }) == "the variable DSEC_TEST_NOT_SET of this environment is not set");
+}
+
+TEST_CASE("secrets are masked", "[layers][dockerfile]") {
+  const auto masked = [](const std::vector<std::string>& secrets, std::string text) {
+    return SecretMask(secrets).take(text, text.size());
+  };
+  CHECK(masked({"******"}, "a ****** b\n") == "a ******** b\n");
+  CHECK(masked({"secret", "secret-and-more"}, "secret-and-more secret-and\n") == "******** ********-and\n");
+  CHECK(masked({"line one\r\nline two\r\n"}, "line one, line two\r\n") == "********, ********\r\n");
+  CHECK(masked({"short"}, "short") == "short");
+  CHECK(masked({}, "text") == "text");
+  // A secret that begins before a cut is taken whole.
+  std::string text = "0123secret89";
+  const SecretMask mask(std::vector<std::string>{"secret"});
+  CHECK(mask.take(text, 5) == "0123********");
+  CHECK(text == "89");
+  CHECK(mask.longest() == 6);
 }
 
 TEST_CASE("mount points that were not there are not there afterwards", "[layers][dockerfile]") {
