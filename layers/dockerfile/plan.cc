@@ -477,6 +477,8 @@ class Planner {
     for (const std::string& path : paths) {
       if (heredoc < at_->heredocs.size() && path.find("<<") != std::string::npos) {
         const Heredoc& found = at_->heredocs[heredoc++];
+        if (found.name == "." || found.name == ".." || found.name.find('/') != std::string::npos)
+          throw fail("the name of a here-document becomes that of a file, which " + quote(found.name) + " cannot be");
         copy.inlines.push_back({found.name, found.expand ? expanded(found.content, true) : found.content});
       } else {
         take_source(some(expanded(path)), copy);
