@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
+#include "core/http/shown_url.h"
 #include "layers/build/base_images.h"
 #include "layers/build/downloads.h"
 #include "layers/build/merge_source.h"
@@ -207,7 +208,7 @@ class DockerfileBuild {
   void add_commits(const CopyFiles& copy, Selection& selection) const {
     for (const std::string& repository : copy.repositories) {
       if (options_.offline)
-        throw usage_error(quote(repository) + " needs a network").hint("dsec build without --offline");
+        throw usage_error(quote(http::shown_url(repository)) + " needs a network").hint("dsec build without --offline");
       GitRequest request = GitRequest::parse(repository + "?history=none");
       request.scratch = ports_.cache;
       selection.add_commit(open_git_source(std::move(request)), ports_.progress);

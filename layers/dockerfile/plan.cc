@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "core/engine/compose_spec.h"
+#include "core/http/shown_url.h"
 #include "layers/dockerfile/health_check.h"
 #include "layers/dockerfile/stages.h"
 #include "layers/dockerfile/words.h"
@@ -62,7 +63,7 @@ std::optional<std::string> git_source_of(const std::string& path) {
   if (!git && !(web && url.ends_with(".git"))) return std::nullopt;
   const std::string rev = hash == std::string::npos ? "" : path.substr(hash + 1);
   if (rev.find(':') != std::string::npos)
-    throw usage_error("a folder of a repository is not supported: " + quote(path))
+    throw usage_error("a folder of a repository is not supported: " + quote(http::shown_url(path)))
         .hint("URL#REF, and another instruction that takes what is needed of it");
   return url + "@" + (rev.empty() ? "HEAD" : rev);
 }

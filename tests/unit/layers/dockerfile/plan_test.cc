@@ -152,6 +152,8 @@ TEST_CASE("what is wrong or not supported is told with line and instruction", "[
        "Dockerfile:2: ADD: --checksum=sha256:1 is not supported: sha256:HEX is expected"},
       {"FROM a\nADD https://host/r.git#main:sub /y",
        "Dockerfile:2: ADD: a folder of a repository is not supported: 'https://host/r.git#main:sub'"},
+      {"FROM a\nADD https://user:secret@host/r.git#main:sub /y",
+       "Dockerfile:2: ADD: a folder of a repository is not supported: 'https://…@host/r.git#main:sub'"},
       {"FROM a\nCOPY --checksum=sha256:1 x /y", "Dockerfile:2: COPY: the flag --checksum is unknown or not supported"},
       {"FROM a\nCOPY x", "Dockerfile:2: COPY: at least one source and a destination are expected"},
       {"FROM a\nCOPY x y /z", "Dockerfile:2: COPY: with more than one source the destination '/z' has to end with '/'"},
