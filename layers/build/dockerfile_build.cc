@@ -301,8 +301,13 @@ class DockerfileBuild {
     return images_.get({image, "", plan_.stages.back().from});
   }
 
+  // That it has in a directory; the destination may turn out to be one.
   static std::string name_of(const std::string& url, const CopyFiles& copy) {
-    return copy.into || copy.urls.size() > 1 ? file_name_of(url) : dockerfile::base_of(copy.to);
+    const std::string name = file_name_of(url);
+    if (name.empty() && (copy.into || copy.urls.size() > 1))
+      throw usage_error(quote(http::shown_url(url)) + " names no file")
+          .hint("a destination that does not end with '/' gives it a name");
+    return name;
   }
 
   UniqueFd fetched(const std::string& url, const CopyFiles& copy) {

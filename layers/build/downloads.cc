@@ -172,10 +172,7 @@ std::string file_name_of(const std::string& url) {
   const std::string target = http::Url::parse(url).target;
   const std::string path = target.substr(0, target.find_first_of("?#"));
   const std::string name = path.substr(path.rfind('/') + 1);
-  if (name.empty() || name == "." || name == "..")
-    throw usage_error(quote(http::shown_url(url)) + " names no file")
-        .hint("a destination that does not end with '/' gives it a name");
-  return name;
+  return name == "." || name == ".." ? "" : name;
 }
 
 }  // namespace dsec::layers
