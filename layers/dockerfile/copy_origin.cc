@@ -31,6 +31,12 @@ std::deque<std::string> parts_of(const std::string& path) {
   return parts;
 }
 
+bool is_same(const struct stat& left, const struct stat& right) {
+  const auto same = [](const timespec& a, const timespec& b) { return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec; };
+  return left.st_dev == right.st_dev && left.st_ino == right.st_ino && left.st_size == right.st_size &&
+         same(left.st_mtim, right.st_mtim) && same(left.st_ctim, right.st_ctim);
+}
+
 FoundEntry found_entry(int parent, const std::string& path, const struct stat& info) {
   FoundEntry found{.parent = parent, .name = path.empty() ? "." : base_of(path), .path = path};
   found.info = info;
@@ -180,6 +186,9 @@ FileSpan ContextOrigin::open(const std::string& file) const {
   if (!parent) throw failure(quote(file) + " changed while it was read");
   UniqueFd fd(::openat(parent.get(), base_of(file).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (!fd) throw system_error("open " + quote((folder_ / file).native()));
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) throw system_error("stat " + quote((folder_ / file).native()));
+  if (!is_same(info, found_.at(file))) throw failure(quote(file) + " changed while it was read");
   return FileSpan::open("/proc/self/fd/" + std::to_string(fd.get()));
 }
 

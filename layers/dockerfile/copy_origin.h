@@ -60,7 +60,7 @@ class ContextOrigin final : public CopyOrigin {
   int ignored(const std::string& path) const override { return ignore_.excluded_by(path); }
   bool has_exceptions() const override { return ignore_.has_exceptions(); }
 
-  /// Bytes of the file as they lie there, for an archive.
+  /// Bytes of the file as they lie there, for an archive. Throws Error when it is no longer the one that was found.
   FileSpan open(const std::string& file) const;
   /// Of everything that is not ignored: the same wherever the folder lies and whoever's it is.
   Digest digest();

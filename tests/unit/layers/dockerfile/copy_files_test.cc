@@ -46,7 +46,7 @@ class Added {
     fs::create_directory(folder_.path() / "context");
     std::ofstream(folder_.path() / "context/a.tar") << archive;
   }
-  const fs::path file() const { return folder_.path() / "context/a.tar"; }
+  fs::path file() const { return folder_.path() / "context/a.tar"; }
 
   std::vector<std::string> into(
       Tree& tree, const std::function<void()>& between = [] {}) {
@@ -99,6 +99,16 @@ TEST_CASE("of two names that come to one place in an archive one file is left", 
   tree.links = {{"lib", "usr/lib"}};
   Added added(TarBuilder().file("lib/x", "one").file("usr/lib/x", "two").str());
   CHECK(added.into(tree).size() == 1);
+}
+
+TEST_CASE("an archive that is replaced after the key was made is told", "[layers][dockerfile]") {
+  Tree tree;
+  Added added(TarBuilder().file("x", "one").str());
+  const auto replace = [&] {
+    fs::remove(added.file());
+    std::ofstream(added.file()) << TarBuilder().file("y", "two").str();
+  };
+  CHECK(problem([&] { added.into(tree, replace); }) == "unpack 'a.tar': 'a.tar' changed while it was read");
 }
 
 TEST_CASE("an archive puts nothing in the place of a directory or below a file", "[layers][dockerfile]") {
