@@ -326,13 +326,15 @@ class DockerfileBuild {
     std::size_t of_context = 0;
     for (const RunMount& mount : run.mounts) {
       if (mount.kind == RunMount::Kind::Tmpfs) mounts.add_tmpfs(mount);
-      if (mount.kind == RunMount::Kind::Secret) mounts.add_secret(mount);
       if (mount.kind != RunMount::Kind::Bind) continue;
       const bool context = !mount.from_stage && mount.from_image.empty();
       selected(bind_as_copy(mount), found, of_context,
                [&](Selection& selection) { mounts.add_bind(mount, selection); });
       if (context) ++of_context;
     }
+    // Last, so that they lie about for as short as can be.
+    for (const RunMount& mount : run.mounts)
+      if (mount.kind == RunMount::Kind::Secret) mounts.add_secret(mount);
   }
 
   StoredLayer run_command(const Operation& operation, const RunCommand& run, const StageWork& work, std::size_t index) {

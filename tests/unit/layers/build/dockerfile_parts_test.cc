@@ -12,6 +12,7 @@
 #include "layers/build/base_images.h"
 #include "layers/build/build_secret.h"
 #include "layers/build/cache_mounts.h"
+#include "layers/build/run_mounts.h"
 #include "layers/build/secret_mask.h"
 #include "layers/build/step_mounts.h"
 #include "layers/dir/tree_writer.h"
@@ -113,6 +114,19 @@ TEST_CASE("secrets are masked", "[layers][dockerfile]") {
   CHECK(mask.take(text, 5) == "0123********");
   CHECK(text == "89");
   CHECK(mask.longest() == 6);
+}
+
+TEST_CASE("secrets of builds that were killed are removed, and no others", "[layers][dockerfile]") {
+  const TempDirectory scratch(fs::temp_directory_path());
+  const fs::path stale = scratch.path() / ".tmp-999999999-1-abcdef", file = scratch.path() / ".tmp-999999999-1-ghijkl";
+  fs::create_directory(stale);
+  std::ofstream(stale / "0") << "secret";
+  std::ofstream(file) << "x";
+  const TempDirectory live(scratch.path());
+  remove_stale_secrets(scratch.path());
+  CHECK_FALSE(fs::exists(stale));
+  CHECK(fs::exists(file));
+  CHECK(fs::exists(live.path()));
 }
 
 TEST_CASE("mount points that were not there are not there afterwards", "[layers][dockerfile]") {
