@@ -192,9 +192,19 @@ class Parser {
       const std::size_t equals = flag.find('=');
       Flag taken{std::string(flag.substr(0, equals)), "", equals != std::string_view::npos};
       if (taken.has_value) taken.value = flag.substr(equals + 1);
+      // A mount has quotes of its own, around fields.
+      if (taken.name != "mount") taken.value = without_quotes(std::move(taken.value));
       made.flags.push_back(std::move(taken));
     }
     made.text = std::string(rest);
+  }
+
+  // "30s" without the quotes around all of it. Where there is something to replace, they say how.
+  std::string without_quotes(std::string value) const {
+    if (value.size() < 2 || (value.front() != '"' && value.front() != '\'')) return value;
+    const std::string inside = value.substr(1, value.size() - 2);
+    const bool plain = inside.find_first_of(std::string("$\"'") + file_.escape) == std::string::npos;
+    return plain && value.back() == value.front() ? inside : value;
   }
 
   // Blanks in quotes do not end a flag.

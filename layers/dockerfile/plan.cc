@@ -368,7 +368,8 @@ class Planner {
 
   void expose(const std::string& text) {
     const std::size_t slash = text.find('/');
-    const std::string protocol = slash == std::string::npos ? "tcp" : text.substr(slash + 1);
+    std::string protocol = slash == std::string::npos ? "tcp" : text.substr(slash + 1);
+    for (char& c : protocol) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
     const std::string ports = text.substr(0, slash);
     const std::size_t dash = ports.find('-');
     const auto number = [&](const std::string& digits) {

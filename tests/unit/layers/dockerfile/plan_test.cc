@@ -64,14 +64,15 @@ TEST_CASE("arguments have their scopes", "[layers][dockerfile]") {
 
 TEST_CASE("settings become the config", "[layers][dockerfile]") {
   const Plan made = plan(
-      "FROM base/x\nENV P=/a:$PATH Q=\"b c\" \nENV old form  here\nENV P=1 R=$P\nLABEL a=b \"c d\"='$P'\nWORKDIR "
+      "FROM base/x\nENV P=/a:$PATH Q=\"b c\" \nENV old form  here\nENV P=1 R=$P\nLABEL a=b \"c d\"='$P'\nLABEL old and "
+      "long\nWORKDIR "
       "/w\nWORKDIR sub/../t/\n"
-      "USER me:us\nEXPOSE 80 90-91/udp\nVOLUME [\"/v\", \"/$Q\"]\nSTOPSIGNAL SIGINT\nSHELL [\"/bin/bash\", "
+      "USER me:us\nEXPOSE 80/TCP 90-91/udp\nVOLUME [\"/v\", \"/$Q\"]\nSTOPSIGNAL SIGINT\nSHELL [\"/bin/bash\", "
       "\"-ec\"]\nENTRYPOINT [\"e\"]\n"
       "CMD run it\nHEALTHCHECK NONE\n");
   const ImageConfig& config = made.stages[0].config;
   CHECK(config.env == Words{"PATH=/base", "IMAGE=base/x", "P=1", "Q=b c", "old=form  here", "R=/a:/base"});
-  CHECK(config.labels == std::map<std::string, std::string>{{"a", "b"}, {"c d", "$P"}});
+  CHECK(config.labels == std::map<std::string, std::string>{{"a", "b"}, {"c d", "$P"}, {"old", "and long"}});
   CHECK(config.workdir == "/w/t");
   CHECK(config.user == "me:us");
   CHECK(config.exposed_ports == Words{"80/tcp", "90/udp", "91/udp"});
@@ -186,6 +187,16 @@ TEST_CASE("what is wrong or not supported is told with line and instruction", "[
   CHECK(problem(text) == expected);
 }
 
+TEST_CASE("values of flags may stand in quotes", "[layers][dockerfile]") {
+  const Plan made = plan(
+      "FROM x AS one\nFROM x\nARG who=7\nCOPY --from=\"one\" --chown='$who' --exclude=\"a b\" /a /b\n"
+      "COPY --chown=\"$who\" a /b\n");
+  CHECK(work<CopyFiles>(made, 0).from_stage == 0);
+  CHECK(work<CopyFiles>(made, 0).owner == "$who");
+  CHECK(work<CopyFiles>(made, 0).exclude == Words{"a b"});
+  CHECK(work<CopyFiles>(made, 1).owner == "7");
+}
+
 TEST_CASE("RUN has mounts", "[layers][dockerfile]") {
   const Plan made = plan(
       "FROM x AS tools\nFROM x\nARG D=/c\nWORKDIR /w\n"
@@ -224,6 +235,7 @@ TEST_CASE("health checks are what Docker's config has", "[layers][dockerfile]") 
   CHECK(full.start_period == 250'000'000);
   CHECK(full.start_interval == 7'200'000'000'000);
   CHECK(full.retries == 3);
+  CHECK(check("HEALTHCHECK --interval=\"30s\" --retries='2' CMD x\n").interval == 30'000'000'000);
   CHECK(check("HEALTHCHECK cmd [\"a\", \"b\"]\n").test == Words{"CMD", "a", "b"});
   CHECK(check("HEALTHCHECK none\n").test == Words{"NONE"});
 }
