@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/http/shown_url.h"
 #include "layers/dockerfile/words.h"
 
 namespace dsec::layers::dockerfile {
@@ -257,14 +258,29 @@ class Parser {
   Dockerfile file_;
 };
 
+std::string with_shown_urls(const std::string& text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t blank = std::min(text.find_first_of(" \t\n", at), text.size());
+    const std::string word = text.substr(at, blank - at);
+    out += word.find("://") == std::string::npos ? word : http::shown_url(word);
+    if (blank < text.size()) out += text[blank];
+    at = blank + 1;
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string Instruction::brief() const {
   constexpr std::size_t kLongest = 60;
-  std::string out = (trigger ? "ONBUILD " : "") + keyword + " " + text;
+  std::string out = (trigger ? "ONBUILD " : "") + keyword + " " + (keyword == "ADD" ? with_shown_urls(text) : text);
   std::replace_if(
       out.begin(), out.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
-  if (out.size() > kLongest) out = out.substr(0, kLongest - 3) + "...";
+  if (out.size() <= kLongest) return out;
+  std::size_t end = kLongest - 3;
+  while (end > 0 && (static_cast<unsigned char>(out[end]) & 0xC0) == 0x80) --end;  // no half of a character
+  out = out.substr(0, end) + "...";
   return out;
 }
 
