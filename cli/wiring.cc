@@ -10,6 +10,7 @@
 #include "layers/branch/packer.h"
 #include "layers/build/cache_mounts.h"
 #include "layers/build/downloads.h"
+#include "layers/build/run_mounts.h"
 #include "layers/build/step_cache.h"
 #include "layers/erofs/mkfs.h"
 #include "layers/mount/layer_mounter.h"
@@ -106,6 +107,7 @@ std::vector<Wiring::PrunedCache> Wiring::prune_build_caches(bool all, bool dry_r
                                                             std::vector<std::string>& problems) {
   const std::filesystem::path cache = home().cache();
   if (!dry_run) layers::Downloads::prune(cache / "downloads", all);
+  if (!dry_run) layers::remove_stale_secrets();
   if (!dry_run && all) layers::StepCache::forget_all(cache / "build");
   std::vector<PrunedCache> pruned;
   for (auto& entry : layers::CacheMounts(cache / "mounts").prune(all, dry_run, registry::allocated_bytes, problems))

@@ -102,6 +102,9 @@ struct Connection::State {
     body_begun = true;
     const Answer& answer = outcome.answer;
     into_download = download && (answer.status == 200 || answer.status == 206);
+    if (download && answer.ok() && !into_download)
+      return refuse("it was answered with " + std::to_string(answer.status) +
+                    (answer.reason.empty() ? "" : " " + answer.reason) + " and not with what it holds");
     if (!into_download) return true;
     if (answer.status == 206) {
       const std::string* text = answer.header("Content-Range");
@@ -263,7 +266,10 @@ void Connection::prepare(State& state, const HostTrust& trust) {
   for (const auto& [name, value] : request.headers) add(name + ": " + value);
   if (!request.authorization.empty()) add("Authorization: " + request.authorization);
   if (const AwsSignature* signature = request.signature.get()) {
-    set(CURLOPT_AWS_SIGV4, ("aws:amz:" + signature->region + ":" + signature->service).c_str());
+    // Without it libcurl would send the secret itself, as a password.
+    const std::string scheme = "aws:amz:" + signature->region + ":" + signature->service;
+    if (const CURLcode code = ::curl_easy_setopt(curl, CURLOPT_AWS_SIGV4, scheme.c_str()); code != CURLE_OK)
+      throw failure("this libcurl cannot sign requests for AWS: " + std::string(::curl_easy_strerror(code)));
     set(CURLOPT_USERNAME, signature->key_id.c_str());
     set(CURLOPT_PASSWORD, signature->secret.c_str());
     if (!signature->session_token.empty()) add("x-amz-security-token: " + signature->session_token);

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "core/base/error.h"
+#include "core/http/shown_url.h"
 
 namespace dsec::http {
 namespace {
@@ -34,22 +35,23 @@ std::string part(CURLU* url, CURLUPart which, unsigned flags = 0) {
 void set(CURLU* url, std::string_view text) {
   for (const char c : text)
     if (static_cast<unsigned char>(c) <= 0x20 || c == 0x7f)
-      throw usage_error(quote(text) + " is no URL: it holds a blank or a control character");
+      throw usage_error(quote(shown_url(text)) + " is no URL: it holds a blank or a control character");
   if (const CURLUcode code = ::curl_url_set(url, CURLUPART_URL, std::string(text).c_str(), 0); code != CURLUE_OK)
-    throw usage_error(quote(text) + " is no URL: " + ::curl_url_strerror(code));
+    throw usage_error(quote(shown_url(text)) + " is no URL: " + ::curl_url_strerror(code));
 }
 
 Url from_handle(CURLU* handle, std::string_view text) {
   Url url;
   url.scheme = part(handle, CURLUPART_SCHEME);
-  if (url.scheme != "http" && url.scheme != "https") throw usage_error(quote(text) + " is no http: or https: URL");
+  if (url.scheme != "http" && url.scheme != "https")
+    throw usage_error(quote(shown_url(text)) + " is no http: or https: URL");
   if (!part(handle, CURLUPART_USER).empty() || !part(handle, CURLUPART_PASSWORD).empty())
     throw usage_error("a URL with a user name or password is not taken").hint("put it where credentials are kept");
   url.host = part(handle, CURLUPART_HOST);
   for (char& c : url.host)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   if (url.host.size() > 2 && url.host.front() == '[') url.host = url.host.substr(1, url.host.size() - 2);
-  if (url.host.empty()) throw usage_error(quote(text) + " names no host");
+  if (url.host.empty()) throw usage_error(quote(shown_url(text)) + " names no host");
   url.port = static_cast<std::uint16_t>(std::stoul(part(handle, CURLUPART_PORT, CURLU_DEFAULT_PORT)));
   url.target = part(handle, CURLUPART_PATH);
   if (const std::string query = part(handle, CURLUPART_QUERY); !query.empty()) url.target += "?" + query;

@@ -9,6 +9,7 @@
 
 #include "core/base/digest.h"
 #include "core/base/error.h"
+#include "core/engine/sandbox_id.h"
 
 namespace dsec::layers {
 namespace fs = std::filesystem;
@@ -18,6 +19,8 @@ using Sharing = dockerfile::RunMount::Sharing;
 
 constexpr std::time_t kForgottenAfter = 30 * 24 * 3600;
 constexpr int kMostPrivate = 64;
+// Of a folder that is being removed, and that nobody can want any more.
+constexpr std::string_view kGone = ".gone-";
 
 // A lock on a file that was removed in the meantime keeps nobody out.
 bool still_there(const FileLock& lock, const fs::path& path) {
@@ -48,6 +51,13 @@ void make_data(const fs::path& folder, const dockerfile::RunMount& mount) {
       ::chmod(fresh.c_str(), mount.mode.value_or(0755)) != 0)
     throw system_error("set the owner and mode of " + quote(fresh.native()));
   if (::rename(fresh.c_str(), data.c_str()) != 0) throw system_error("rename " + quote(fresh.native()));
+}
+
+// Out of reach of those who take it, at once: what they make meanwhile under its name is theirs. Its lock is ours.
+void remove_at_once(const fs::path& folder) {
+  const fs::path gone = folder.parent_path() / (std::string(kGone) + engine::random_id(12));
+  if (::rename(folder.c_str(), gone.c_str()) != 0) throw system_error("rename " + quote(folder.native()));
+  remove_tree(gone);
 }
 
 }  // namespace
@@ -88,10 +98,14 @@ std::vector<CacheMounts::Entry> CacheMounts::prune(bool all, bool dry_run,
     const bool whole = ::stat((folder / "id").c_str(), &used) == 0;
     if (!all && whole && used.st_mtime + kForgottenAfter >= std::time(nullptr)) continue;
     try {
+      if (folder.filename().native().starts_with(kGone)) {
+        if (!dry_run) remove_tree(folder);
+        continue;
+      }
       const FileLock lock = FileLock::try_lock(folder / "lock", FileLock::Mode::Exclusive);
       if (!lock) continue;
       Entry entry{whole ? read_file(folder / "id", 64 << 10) : folder.filename().native(), size(folder)};
-      if (!dry_run) remove_tree(folder);
+      if (!dry_run) remove_at_once(folder);
       pruned.push_back(std::move(entry));
     } catch (const Error& error) {
       problems.push_back(error.message());

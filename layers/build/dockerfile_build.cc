@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
+#include "core/http/shown_url.h"
 #include "layers/build/base_images.h"
 #include "layers/build/downloads.h"
 #include "layers/build/merge_source.h"
@@ -19,6 +20,7 @@
 #include "layers/build/whole_tree.h"
 #include "layers/dir/scrub.h"
 #include "layers/dockerfile/copy_files.h"
+#include "layers/dockerfile/operation_digest.h"
 #include "layers/dockerfile/plan.h"
 #include "layers/erofs/mkfs.h"
 #include "layers/git/git_source.h"
@@ -149,9 +151,11 @@ class DockerfileBuild {
   }
 
   Json key_of(const Operation& operation, StageWork& work) {
-    // JSON would not tell bytes apart that are no UTF-8.
     const Digest text = Digest::of(operation.instruction.text);
-    Json json = {{"parent", work.key.str()}, {"text", text.str()}, {"version", 1}};
+    Json json = {{"parent", work.key.str()},
+                 {"text", text.str()},
+                 {"texts", dockerfile::digest_of_texts(operation).str()},
+                 {"version", 1}};
     if (const auto* run = std::get_if<RunCommand>(&operation.work)) {
       if (run->host_network && options_.offline)
         throw usage_error("the command has the host's network").hint("dsec build without --offline");
@@ -204,7 +208,7 @@ class DockerfileBuild {
   void add_commits(const CopyFiles& copy, Selection& selection) const {
     for (const std::string& repository : copy.repositories) {
       if (options_.offline)
-        throw usage_error(quote(repository) + " needs a network").hint("dsec build without --offline");
+        throw usage_error(quote(http::shown_url(repository)) + " needs a network").hint("dsec build without --offline");
       GitRequest request = GitRequest::parse(repository + "?history=none");
       request.scratch = ports_.cache;
       selection.add_commit(open_git_source(std::move(request)), ports_.progress);
@@ -297,8 +301,13 @@ class DockerfileBuild {
     return images_.get({image, "", plan_.stages.back().from});
   }
 
+  // That it has in a directory; the destination may turn out to be one.
   static std::string name_of(const std::string& url, const CopyFiles& copy) {
-    return copy.into || copy.urls.size() > 1 ? file_name_of(url) : dockerfile::base_of(copy.to);
+    const std::string name = file_name_of(url);
+    if (name.empty() && (copy.into || copy.urls.size() > 1))
+      throw usage_error(quote(http::shown_url(url)) + " names no file")
+          .hint("a destination that does not end with '/' gives it a name");
+    return name;
   }
 
   UniqueFd fetched(const std::string& url, const CopyFiles& copy) {
@@ -317,13 +326,15 @@ class DockerfileBuild {
     std::size_t of_context = 0;
     for (const RunMount& mount : run.mounts) {
       if (mount.kind == RunMount::Kind::Tmpfs) mounts.add_tmpfs(mount);
-      if (mount.kind == RunMount::Kind::Secret) mounts.add_secret(mount);
       if (mount.kind != RunMount::Kind::Bind) continue;
       const bool context = !mount.from_stage && mount.from_image.empty();
       selected(bind_as_copy(mount), found, of_context,
                [&](Selection& selection) { mounts.add_bind(mount, selection); });
       if (context) ++of_context;
     }
+    // Last, so that they lie about for as short as can be.
+    for (const RunMount& mount : run.mounts)
+      if (mount.kind == RunMount::Kind::Secret) mounts.add_secret(mount);
   }
 
   StoredLayer run_command(const Operation& operation, const RunCommand& run, const StageWork& work, std::size_t index) {

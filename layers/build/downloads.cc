@@ -15,6 +15,7 @@
 #include "core/base/json.h"
 #include "core/base/units.h"
 #include "core/http/client.h"
+#include "core/http/shown_url.h"
 
 namespace dsec::layers {
 namespace fs = std::filesystem;
@@ -52,6 +53,16 @@ struct Known {
   std::string etag;
   Digest digest;
 };
+
+// A record that cannot be understood is as good as none.
+std::optional<Known> known_of(const fs::path& record) {
+  try {
+    const Json json = parse_json(read_file(record, 64 << 10), record.native());
+    return Known{json_string(json, "etag"), Digest::parse(json_string(json, "digest"))};
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
 
 }  // namespace
 
@@ -118,15 +129,12 @@ Digest Downloads::look_up(const std::string& url) {
   make_directories(directory_, 0700);
   const fs::path record = directory_ / ("url-" + Digest::of(url).hex());
   std::optional<Known> known;
-  if (fs::exists(record)) {
-    const Json json = parse_json(read_file(record, 64 << 10), record.native());
-    known = Known{json_string(json, "etag"), Digest::parse(json_string(json, "digest"))};
-    if (!fs::exists(directory_ / known->digest.hex())) known.reset();
-  }
+  if (fs::exists(record)) known = known_of(record);
+  if (known && !fs::exists(directory_ / known->digest.hex())) known.reset();
   if (known) ::utimensat(AT_FDCWD, record.c_str(), nullptr, 0);
   if (offline_) {
     if (known) return known->digest;
-    throw usage_error(quote(url) + " was never fetched, and fetching it needs a network")
+    throw usage_error(quote(http::shown_url(url)) + " was never fetched, and fetching it needs a network")
         .hint("dsec build without --offline");
   }
   if (!fetching_) fetching_ = std::make_unique<Fetching>(directory_, progress_);
@@ -139,11 +147,11 @@ UniqueFd Downloads::open(const std::string& url, const Digest& digest) {
   const fs::path file = directory_ / digest.hex();
   if (!fs::exists(file)) {
     if (offline_)
-      throw usage_error(quote(url) + " is not here, and fetching it needs a network")
+      throw usage_error(quote(http::shown_url(url)) + " is not here, and fetching it needs a network")
           .hint("dsec build without --offline");
     if (!fetching_) fetching_ = std::make_unique<Fetching>(directory_, progress_);
     if (const Digest found = fetching_->look_up(url, std::nullopt); found != digest)
-      throw failure(quote(url) + " has " + found.str() + ", not " + digest.str());
+      throw failure(quote(http::shown_url(url)) + " has " + found.str() + ", not " + digest.str());
   }
   UniqueFd fd = open_file(file, O_RDONLY);
   ::futimens(fd.get(), nullptr);
@@ -164,9 +172,7 @@ std::string file_name_of(const std::string& url) {
   const std::string target = http::Url::parse(url).target;
   const std::string path = target.substr(0, target.find_first_of("?#"));
   const std::string name = path.substr(path.rfind('/') + 1);
-  if (name.empty() || name == "." || name == "..")
-    throw usage_error(quote(url) + " names no file").hint("a destination that does not end with '/' gives it a name");
-  return name;
+  return name == "." || name == ".." ? "" : name;
 }
 
 }  // namespace dsec::layers

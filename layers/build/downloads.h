@@ -37,7 +37,7 @@ class Downloads {
   std::unique_ptr<Fetching> fetching_;
 };
 
-/// What a file that is fetched from a URL is called: the last part of its path. Throws Error (Usage) when there is
+/// What a file that is fetched from a URL is called in a directory: the last part of its path; empty when there is
 /// none.
 std::string file_name_of(const std::string& url);
 

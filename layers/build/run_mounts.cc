@@ -35,6 +35,21 @@ bool has_memory_files() {
 
 }  // namespace
 
+void remove_stale_secrets(const fs::path& memory) {
+  std::error_code none;
+  for (fs::directory_iterator at(memory, none), end; !none && at != end; at.increment(none)) {
+    struct stat info {};
+    if (!temp_file_is_stale(at->path().filename().native()) || ::lstat(at->path().c_str(), &info) != 0 ||
+        !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid())
+      continue;
+    try {
+      remove_tree(at->path());
+    } catch (const Error&) {
+      // Another gc is at it.
+    }
+  }
+}
+
 dockerfile::CopyFiles bind_as_copy(const RunMount& mount) {
   dockerfile::CopyFiles copy;
   copy.sources = {mount.source};

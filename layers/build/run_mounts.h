@@ -54,6 +54,9 @@ class RunMounts {
   std::optional<TempDirectory> secrets_;
 };
 
+/// Removes the secrets of builds that were killed while they made a sandbox. `memory` is where files in memory are.
+void remove_stale_secrets(const std::filesystem::path& memory = "/dev/shm");
+
 /// The one file or folder of a bind, as a COPY would have it that keeps owners.
 dockerfile::CopyFiles bind_as_copy(const dockerfile::RunMount& mount);
 

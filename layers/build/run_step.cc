@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/engine/compose_spec.h"
+#include "layers/build/secret_mask.h"
 #include "layers/dir/upper_source.h"
 
 namespace dsec::layers {
@@ -19,46 +20,35 @@ using engine::ExecEvent;
 
 constexpr std::size_t kShownLines = 20;
 constexpr std::size_t kLongestLine = 64 << 10;
-// Shorter ones would blank out what has nothing to do with them.
-constexpr std::size_t kShortestSecret = 6;
 
 /// Where the output of a step goes: to the log, line by line to whoever watches, and its end into the error.
 class StepOutput {
  public:
   StepOutput(fs::path log, std::string step, const std::vector<std::string>& secrets, Progress& progress)
-      : path_(std::move(log)), step_(std::move(step)), progress_(progress) {
-    for (const std::string& secret : secrets) hide(secret);
+      : path_(std::move(log)), step_(std::move(step)), progress_(progress), mask_(secrets) {
     make_directories(path_.parent_path(), 0700);
     log_ = open_file(path_, O_WRONLY | O_CREAT | O_TRUNC, 0600);
   }
 
   void take(std::string_view bytes) {
     line_ += bytes;
-    for (std::size_t end; (end = line_.find('\n')) != std::string::npos || line_.size() > kLongestLine;
-         line_.erase(0, end)) {
-      end = end == std::string::npos ? line_.size() : end + 1;
-      show(line_.substr(0, end));
+    for (;;) {
+      if (const std::size_t end = line_.find('\n'); end != std::string::npos)
+        show(mask_.take(line_, end + 1));
+      else if (line_.size() > kLongestLine + mask_.longest())
+        show(mask_.take(line_, line_.size() - mask_.longest()));  // the end may be the beginning of a secret
+      else
+        return;
     }
   }
   void finish() {
-    if (!line_.empty()) show(std::exchange(line_, {}));
+    if (!line_.empty()) show(mask_.take(line_, line_.size()));
   }
   const std::deque<std::string>& last() const noexcept { return last_; }
   const fs::path& path() const noexcept { return path_; }
 
  private:
-  // A secret of several lines is looked for line by line, as the output comes.
-  void hide(std::string_view secret) {
-    while (!secret.empty()) {
-      const std::string_view line = secret.substr(0, secret.find('\n'));
-      if (line.size() >= kShortestSecret) hidden_.emplace_back(line);
-      secret.remove_prefix(std::min(line.size() + 1, secret.size()));
-    }
-  }
-
   void show(std::string line) {
-    for (const std::string& secret : hidden_)
-      for (std::size_t at; (at = line.find(secret)) != std::string::npos;) line.replace(at, secret.size(), "********");
     write_all(log_.get(), line);
     if (line.ends_with('\n')) line.pop_back();
     if (!line.empty() && line.back() == '\r') line.pop_back();
@@ -72,7 +62,7 @@ class StepOutput {
   Progress& progress_;
   UniqueFd log_;
   std::string line_;
-  std::vector<std::string> hidden_;
+  const SecretMask mask_;
   std::deque<std::string> last_;
 };
 

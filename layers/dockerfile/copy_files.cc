@@ -188,19 +188,50 @@ class Placement final : public Source {
   void add(std::size_t index, const std::string& to, bool directory) {
     const PickedSource& source = selection_.sources_[index];
     const std::string top = source.directory || !directory ? to : joined(to, source.name);
+    folders_.clear();
     for (const PickedSource::Item& item : source.items) {
       // The directory that is copied gives what lies in it, not its own attributes.
       if (source.directory && item.below.empty()) continue;
       Entry entry = finished(item.entry, source.archive != nullptr);
-      if (entry.type == EntryType::HardLink) entry.target = joined(top, entry.target);
-      if (source.archive) above(joined(top, item.below));
-      put(joined(top, item.below), std::move(entry), index, item.path);
+      const std::string plain = joined(top, item.below);
+      if (!source.archive) {
+        put(plain, std::move(entry), index, item.path);
+        continue;
+      }
+      if (entry.type == EntryType::HardLink) entry.target = through_links(joined(top, entry.target));
+      const std::string path = through_links(plain);
+      above(path);
+      if (path != plain) moved_[{index, plain}] = path;
+      put(path, std::move(entry), index, item.path);
     }
+  }
+
+  // What is there when all that was placed so far is.
+  std::optional<Entry> shown(const std::string& path) const {
+    if (const auto slot = slots_.find(path); slot != slots_.end()) return slot->second.entry;
+    if (const auto above = slots_.find(parent_of(path)); above != slots_.end() && is_new(above->second))
+      return std::nullopt;
+    return into_.find(path);
+  }
+
+  // Where an entry of an archive comes to lie: where `lib` is a link to `usr/lib`, `lib/x` becomes `usr/lib/x`. A
+  // directory made for it would hide all that the link shows.
+  std::string through_links(const std::string& path) {
+    const std::string folder = parent_of(path);
+    const auto known = folders_.find(folder);
+    const auto find = [this](const std::string& at) { return shown(at); };
+    return joined(
+        known != folders_.end() ? known->second : folders_.emplace(folder, resolve_in(find, folder)).first->second,
+        base_of(path));
   }
 
   // An archive need not name the directories that its entries lie in.
   void above(const std::string& path) {
-    for (std::string at = parent_of(path); !at.empty() && !slots_.contains(at) && !into_.find(at); at = parent_of(at)) {
+    for (std::string at = parent_of(path); !at.empty(); at = parent_of(at)) {
+      if (const std::optional<Entry> old = shown(at)) {
+        if (old->type != EntryType::Directory) throw usage_error(quote("/" + at) + " is no directory");
+        return;
+      }
       Entry entry{.path = at, .type = EntryType::Directory, .mode = kDirectoryMode};
       entry.uid = owner_.first;
       entry.gid = owner_.second;
@@ -223,12 +254,7 @@ class Placement final : public Source {
   void put(const std::string& path, Entry entry, std::size_t source, const std::string& from) {
     entry.path = path;
     const bool folder = entry.type == EntryType::Directory;
-    const auto mine = slots_.find(path);
-    std::optional<Entry> old;
-    if (mine != slots_.end())
-      old = mine->second.entry;
-    else if (const auto above = slots_.find(parent_of(path)); above == slots_.end() || !is_new(above->second))
-      old = into_.find(path);
+    const std::optional<Entry> old = shown(path);
     if (old && (old->type == EntryType::Directory) != folder)
       throw usage_error(folder ? "a directory cannot replace " + quote("/" + path) + ", which is none"
                                : "a file cannot replace the directory " + quote("/" + path));
@@ -261,8 +287,11 @@ class Placement final : public Source {
       void entry(const Entry& entry) override {
         passing = false;
         if (entry.type != EntryType::File && entry.type != EntryType::HardLink) return;
-        const auto slot = placement.slots_.find(joined(top, entry.path));
-        if (slot == placement.slots_.end() || slot->second.source != index) return;
+        const std::string plain = joined(top, entry.path);
+        const auto moved = placement.moved_.find({index, plain});
+        const auto slot = placement.slots_.find(moved == placement.moved_.end() ? plain : moved->second);
+        // Two paths of the archive may have come to lie in one place.
+        if (slot == placement.slots_.end() || slot->second.source != index || slot->second.from != entry.path) return;
         if (entry.type == EntryType::HardLink) {
           const auto target = placement.slots_.find(slot->second.entry.target);
           if (target == placement.slots_.end() || target->second.source != index)
@@ -286,6 +315,9 @@ class Placement final : public Source {
   bool keep_times_;
   std::pair<std::uint32_t, std::uint32_t> owner_;
   std::map<std::string, Slot> slots_;
+  std::map<std::string, std::string> folders_;  // of the source that is placed, with links followed
+  // Where entries of archives lie whose folder is a link, by index of the source and path without links.
+  std::map<std::pair<std::size_t, std::string>, std::string> moved_;
 };
 
 std::unique_ptr<Source> Selection::place(CopyOrigin& into, const CopyFiles& copy) {

@@ -31,6 +31,12 @@ std::deque<std::string> parts_of(const std::string& path) {
   return parts;
 }
 
+bool is_same(const struct stat& left, const struct stat& right) {
+  const auto same = [](const timespec& a, const timespec& b) { return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec; };
+  return left.st_dev == right.st_dev && left.st_ino == right.st_ino && left.st_size == right.st_size &&
+         same(left.st_mtim, right.st_mtim) && same(left.st_ctim, right.st_ctim);
+}
+
 FoundEntry found_entry(int parent, const std::string& path, const struct stat& info) {
   FoundEntry found{.parent = parent, .name = path.empty() ? "." : base_of(path), .path = path};
   found.info = info;
@@ -48,7 +54,7 @@ std::string joined(const std::string& directory, const std::string& name) {
   return directory.empty() ? name : name.empty() ? directory : directory + "/" + name;
 }
 
-std::string CopyOrigin::resolve(const std::string& path) {
+std::string resolve_in(const std::function<std::optional<Entry>(const std::string&)>& find, const std::string& path) {
   std::deque<std::string> left = parts_of(path);
   std::string at;
   int links = 0;
@@ -72,6 +78,10 @@ std::string CopyOrigin::resolve(const std::string& path) {
     left.insert(left.begin(), target.begin(), target.end());
   }
   return at;
+}
+
+std::string CopyOrigin::resolve(const std::string& path) {
+  return resolve_in([this](const std::string& at) { return find(at); }, path);
 }
 
 std::string CopyOrigin::text(const std::string& file, std::size_t limit) {
@@ -176,6 +186,9 @@ FileSpan ContextOrigin::open(const std::string& file) const {
   if (!parent) throw failure(quote(file) + " changed while it was read");
   UniqueFd fd(::openat(parent.get(), base_of(file).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (!fd) throw system_error("open " + quote((folder_ / file).native()));
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) throw system_error("stat " + quote((folder_ / file).native()));
+  if (!is_same(info, found_.at(file))) throw failure(quote(file) + " changed while it was read");
   return FileSpan::open("/proc/self/fd/" + std::to_string(fd.get()));
 }
 

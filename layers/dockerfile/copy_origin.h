@@ -60,7 +60,7 @@ class ContextOrigin final : public CopyOrigin {
   int ignored(const std::string& path) const override { return ignore_.excluded_by(path); }
   bool has_exceptions() const override { return ignore_.has_exceptions(); }
 
-  /// Bytes of the file as they lie there, for an archive.
+  /// Bytes of the file as they lie there, for an archive. Throws Error when it is no longer the one that was found.
   FileSpan open(const std::string& file) const;
   /// Of everything that is not ignored: the same wherever the folder lies and whoever's it is.
   Digest digest();
@@ -99,6 +99,9 @@ class StackOrigin final : public CopyOrigin {
   std::optional<MergedTree> tree_;               // empty: no layers
   std::vector<std::set<std::string>> implicit_;  // directories whose attributes a layer does not mean, by layer
 };
+
+/// CopyOrigin::resolve in a tree of which `find` tells what has a path.
+std::string resolve_in(const std::function<std::optional<Entry>(const std::string&)>& find, const std::string& path);
 
 /// The name of a path and the directory it lies in.
 std::string base_of(const std::string& path);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/http/shown_url.h"
 #include "layers/dockerfile/words.h"
 
 namespace dsec::layers::dockerfile {
@@ -192,9 +193,19 @@ class Parser {
       const std::size_t equals = flag.find('=');
       Flag taken{std::string(flag.substr(0, equals)), "", equals != std::string_view::npos};
       if (taken.has_value) taken.value = flag.substr(equals + 1);
+      // A mount has quotes of its own, around fields.
+      if (taken.name != "mount") taken.value = without_quotes(std::move(taken.value));
       made.flags.push_back(std::move(taken));
     }
     made.text = std::string(rest);
+  }
+
+  // "30s" without the quotes around all of it. Where there is something to replace, they say how.
+  std::string without_quotes(std::string value) const {
+    if (value.size() < 2 || (value.front() != '"' && value.front() != '\'')) return value;
+    const std::string inside = value.substr(1, value.size() - 2);
+    const bool plain = inside.find_first_of(std::string("$\"'") + file_.escape) == std::string::npos;
+    return plain && value.back() == value.front() ? inside : value;
   }
 
   // Blanks in quotes do not end a flag.
@@ -247,14 +258,29 @@ class Parser {
   Dockerfile file_;
 };
 
+std::string with_shown_urls(const std::string& text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t blank = std::min(text.find_first_of(" \t\n", at), text.size());
+    const std::string word = text.substr(at, blank - at);
+    out += word.find("://") == std::string::npos ? word : http::shown_url(word);
+    if (blank < text.size()) out += text[blank];
+    at = blank + 1;
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string Instruction::brief() const {
   constexpr std::size_t kLongest = 60;
-  std::string out = (trigger ? "ONBUILD " : "") + keyword + " " + text;
+  std::string out = (trigger ? "ONBUILD " : "") + keyword + " " + (keyword == "ADD" ? with_shown_urls(text) : text);
   std::replace_if(
       out.begin(), out.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
-  if (out.size() > kLongest) out = out.substr(0, kLongest - 3) + "...";
+  if (out.size() <= kLongest) return out;
+  std::size_t end = kLongest - 3;
+  while (end > 0 && (static_cast<unsigned char>(out[end]) & 0xC0) == 0x80) --end;  // no half of a character
+  out = out.substr(0, end) + "...";
   return out;
 }
 

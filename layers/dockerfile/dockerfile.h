@@ -29,7 +29,7 @@ struct Instruction {
   std::vector<Heredoc> heredocs;
   bool trigger = false;  ///< an ONBUILD of what a stage is FROM; `line` is that of the FROM
 
-  /// "RUN make", one line of at most 60 characters.
+  /// "RUN make", one line of at most 60 characters. URLs of ADD without what may open a door.
   std::string brief() const;
 };
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "core/engine/compose_spec.h"
+#include "core/http/shown_url.h"
 #include "layers/dockerfile/health_check.h"
 #include "layers/dockerfile/stages.h"
 #include "layers/dockerfile/words.h"
@@ -62,7 +63,7 @@ std::optional<std::string> git_source_of(const std::string& path) {
   if (!git && !(web && url.ends_with(".git"))) return std::nullopt;
   const std::string rev = hash == std::string::npos ? "" : path.substr(hash + 1);
   if (rev.find(':') != std::string::npos)
-    throw usage_error("a folder of a repository is not supported: " + quote(path))
+    throw usage_error("a folder of a repository is not supported: " + quote(http::shown_url(path)))
         .hint("URL#REF, and another instruction that takes what is needed of it");
   return url + "@" + (rev.empty() ? "HEAD" : rev);
 }
@@ -367,7 +368,8 @@ class Planner {
 
   void expose(const std::string& text) {
     const std::size_t slash = text.find('/');
-    const std::string protocol = slash == std::string::npos ? "tcp" : text.substr(slash + 1);
+    std::string protocol = slash == std::string::npos ? "tcp" : text.substr(slash + 1);
+    for (char& c : protocol) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
     const std::string ports = text.substr(0, slash);
     const std::size_t dash = ports.find('-');
     const auto number = [&](const std::string& digits) {
@@ -477,6 +479,8 @@ class Planner {
     for (const std::string& path : paths) {
       if (heredoc < at_->heredocs.size() && path.find("<<") != std::string::npos) {
         const Heredoc& found = at_->heredocs[heredoc++];
+        if (found.name == "." || found.name == ".." || found.name.find('/') != std::string::npos)
+          throw fail("the name of a here-document becomes that of a file, which " + quote(found.name) + " cannot be");
         copy.inlines.push_back({found.name, found.expand ? expanded(found.content, true) : found.content});
       } else {
         take_source(some(expanded(path)), copy);

@@ -15,6 +15,7 @@
 #include "registry/directory/publisher_lease.h"
 #include "registry/layout/catalog.h"
 #include "registry/layout/layout.h"
+#include "registry/layout/text_in_hand.h"
 
 namespace dsec::registry {
 namespace {
@@ -90,6 +91,7 @@ class Check {
       names = root_.list(directory);
     } catch (const Error& error) {
       problem(Kind::Altered, directory, error.message());
+      if (directory.starts_with(kManifests)) references_known_ = false;
     }
     for (const std::string& name : names)
       if (name.starts_with(".tmp-")) check_temporary(directory + "/" + name);
@@ -126,13 +128,39 @@ class Check {
       return;
     }
     ++result_.tags;
+    const auto text = text_of(Kind::DamagedTag, path, kLargestTag, RegistryRoot::Missing::Possible);
+    if (!text) return;
+    std::optional<Digest> digest;
     try {
-      const auto digest = read_tag(root_, name, tag, RegistryRoot::Missing::Possible);
-      if (!digest) return;  // removed since it was listed
-      if (!root_.open_file(manifest_name(*digest), RegistryRoot::Missing::Expected))
-        repair(problem(Kind::DanglingTag, path, "names " + digest->str() + ", which has no manifest"));
+      digest = read_tag(TextInHand(*text), name, tag, RegistryRoot::Missing::Possible);
     } catch (const Error& error) {
       repair(problem(Kind::DamagedTag, path, error.message()));
+      return;
+    }
+    try {
+      if (!root_.open_file(manifest_name(*digest), RegistryRoot::Missing::Expected))
+        repair(problem(Kind::DanglingTag, path, "names " + digest->str() + ", which has no manifest"));
+    } catch (const Error&) {
+      // Reported where manifests are checked.
+    }
+  }
+
+  // The text of a small file; empty when it is gone, or told as a problem. One that cannot be read may well be whole,
+  // and is never removed.
+  std::optional<std::string> text_of(Kind kind, const std::string& path, std::uint64_t limit,
+                                     RegistryRoot::Missing missing) {
+    try {
+      return root_.read_file(path, limit, missing);
+    } catch (const Error& error) {
+      const auto status = root_.look(path);
+      if (!status) return std::nullopt;
+      if (!S_ISREG(status->st_mode) || static_cast<std::uint64_t>(status->st_size) > limit) {
+        repair(problem(kind, path, error.message()));
+        return std::nullopt;
+      }
+      problem(kind, path, "could not be read: " + error.message());
+      if (kind == Kind::DamagedManifest) references_known_ = false;
+      return std::nullopt;
     }
   }
 
@@ -147,8 +175,11 @@ class Check {
         }
         ++result_.layers;
         known_manifests_.insert(*digest);
+        const auto text =
+            text_of(Kind::DamagedManifest, manifest_name(*digest), kLargestManifest, RegistryRoot::Missing::Expected);
+        if (!text) continue;
         try {
-          const LayerManifest manifest = read_manifest(root_, *digest);
+          const LayerManifest manifest = read_manifest(TextInHand(*text), *digest);
           for (const LayerImage& image : manifest.images)
             for (const Blob& blob : image.blobs) referenced_.emplace(blob.digest, blob.size);
         } catch (const Error& error) {
@@ -197,6 +228,7 @@ class Check {
     const std::string path = blob_name(digest), step = "check " + digest.brief();
     progress_.begin(step);
     std::string fault;
+    bool damaged = true;
     try {
       const UniqueFd file = root_.open_file(path, RegistryRoot::Missing::Expected);
       if (!file) return false;  // removed by another repair
@@ -205,16 +237,20 @@ class Check {
       result_.bytes += size;
       if (found != digest) fault = "has other bytes: " + found.str();
     } catch (const Error& error) {
-      fault = error.message();
+      const auto status = root_.look(path);
+      damaged = !status || static_cast<std::uint64_t>(status->st_size) != size;
+      fault = (damaged ? "" : "could not be read: ") + error.message();
     }
     progress_.end(step, fault.empty() ? format_size(size) : "bad");
     if (fault.empty()) return true;
-    repair(problem(Kind::Altered, path, fault));
+    RegistryProblem& found = problem(Kind::Altered, path, fault);
+    if (damaged) repair(found);
     return false;
   }
 
   void check_unreferenced(const Digest& digest, std::uint64_t size) {
     const std::string path = blob_name(digest);
+    if (!references_known_) return;
     read_leases();
     if (announced_.contains(digest) || is_referenced_now(digest)) return;
     const bool young = younger_than(path, kGrace);
@@ -236,10 +272,10 @@ class Check {
           for (const LayerImage& image : manifest.images)
             for (const Blob& blob : image.blobs) referenced_.emplace(blob.digest, blob.size);
         } catch (const Error&) {
-          // Reported where manifests are checked.
+          references_known_ = false;  // it may name the blob
         }
       }
-    return referenced_.contains(digest);
+    return !references_known_ || referenced_.contains(digest);
   }
 
   // A publisher announces a blob and then looks whether it is there. So it is set aside first, and put back when
@@ -302,6 +338,7 @@ class Check {
   std::set<std::string> live_;
   std::set<Digest> announced_, present_, known_manifests_;
   std::map<Digest, std::uint64_t> referenced_;
+  bool references_known_ = true;  // each manifest could be read
   CheckResult result_;
 };
 

@@ -6,7 +6,9 @@
 #include "core/base/units.h"
 #include "registry/blob_download.h"
 #include "registry/layout/catalog.h"
+#include "registry/layout/catalogue.h"
 #include "registry/layout/layout.h"
+#include "registry/layout/text_in_hand.h"
 #include "registry/web/place.h"
 
 namespace dsec::registry {
@@ -32,18 +34,24 @@ class ObjectCheck {
     result_.problems.push_back({kind, path, std::move(what)});
   }
 
+  // Throws Error when it could not be read, which says nothing about what it holds.
+  std::optional<std::string> text_of(const std::string& name) const {
+    return place_.read_file(name, kLargestCatalogue, Missing::Possible);
+  }
+
   void check_tag(const CatalogTag& tag) {
     const std::string path = tag_name(tag.name, tag.tag);
     ++result_.tags;
+    const auto text = text_of(path);
+    if (!text) return problem(Kind::Catalogue, path, "is named by the catalogue, and is not there");
+    std::optional<Digest> digest;
     try {
-      const auto digest = read_tag(place_, tag.name, tag.tag, Missing::Possible);
-      if (!digest)
-        problem(Kind::Catalogue, path, "is named by the catalogue, and is not there");
-      else if (!place_.has_file(manifest_name(*digest)))
-        problem(Kind::DanglingTag, path, "names " + digest->str() + ", which has no manifest");
+      digest = read_tag(TextInHand(*text), tag.name, tag.tag, Missing::Possible);
     } catch (const Error& error) {
-      problem(Kind::DamagedTag, path, error.message());
+      return problem(Kind::DamagedTag, path, error.message());
     }
+    if (!place_.has_file(manifest_name(*digest)))
+      problem(Kind::DanglingTag, path, "names " + digest->str() + ", which has no manifest");
   }
 
   void check_manifest(const std::string& name) {
@@ -53,8 +61,10 @@ class ObjectCheck {
       return;
     }
     ++result_.layers;
+    const auto text = text_of(name);
+    if (!text) return problem(Kind::DamagedManifest, name, "is not there");
     try {
-      const LayerManifest manifest = read_manifest(place_, *digest);
+      const LayerManifest manifest = read_manifest(TextInHand(*text), *digest);
       for (const LayerImage& image : manifest.images)
         for (const Blob& blob : image.blobs) blobs_.emplace(blob.digest, blob);
     } catch (const Error& error) {
@@ -78,18 +88,17 @@ class ObjectCheck {
   void check_content(const Blob& blob) {
     const std::string path = blob_name(blob.digest), step = "check " + blob.digest.brief();
     progress_.begin(step);
-    std::string fault;
     try {
       const Digest found = download_blob(
           blob, [](std::string_view) {}, [&](std::uint64_t done) { progress_.advance(step, done, blob.size); },
           [&](http::Download& download) { return place_.read(path, download); });
       result_.bytes += blob.size;
-      if (found != blob.digest) fault = "has other bytes: " + found.str();
-    } catch (const Error& error) {
-      fault = error.message();
+      progress_.end(step, found == blob.digest ? format_size(blob.size) : "bad");
+      if (found != blob.digest) problem(Kind::Altered, path, "has other bytes: " + found.str());
+    } catch (const Error&) {
+      progress_.end(step, "not read");
+      throw;
     }
-    progress_.end(step, fault.empty() ? format_size(blob.size) : "bad");
-    if (!fault.empty()) problem(Kind::Altered, path, fault);
   }
 
   const ObjectPlace& place_;

@@ -13,10 +13,10 @@ bool may_change(const std::string& name) { return !name.starts_with(kBlobs) && !
 
 }  // namespace
 
-WebAccess::WebAccess(const Config& config, http::ClientOptions options, const std::string& alias)
+WebAccess::WebAccess(const Config& config, http::ClientOptions options, const Alias& alias)
     : hosts(config), client([&] {
         options.trust = [this, alias](const std::string& authority) {
-          return hosts.trust(authority.starts_with(alias) ? authority.substr(alias.size()) : authority);
+          return hosts.trust(authority == alias.asked ? alias.known : authority);
         };
         return std::move(options);
       }()) {}

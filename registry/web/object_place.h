@@ -11,8 +11,11 @@ namespace dsec::registry {
 
 /// What one command talks to web servers with: connections, and what is configured about hosts.
 struct WebAccess {
-  /// Of a host whose name begins with `alias` counts what is configured about the rest of it.
-  WebAccess(const Config& config, http::ClientOptions options, const std::string& alias = "");
+  /// A host that is asked, and the one whose configuration counts for it; both as "host" or "host:port".
+  struct Alias {
+    std::string asked, known;
+  };
+  WebAccess(const Config& config, http::ClientOptions options, const Alias& alias = {});
   Hosts hosts;
   http::Client client;
 };

@@ -25,7 +25,7 @@ S3Place::S3Place(const Config& config, http::ClientOptions options, const Regist
       part_bytes_(part_bytes),
       environment_(S3Environment::of_this_process()),
       target_(S3Target::of(address, environment_)),
-      access_(config, std::move(options), address.bucket + ".") {}
+      access_(config, std::move(options), {target_.root.authority(), target_.authority}) {}
 
 S3Environment S3Place::environment() const {
   const std::lock_guard guard(mutex_);

@@ -190,7 +190,10 @@ def test_urls_are_fetched_and_fetched_again_when_they_changed(dsec, build, web):
     dsec.ok("gc", "--build-cache")
     err = build(pinned, code=1)
     assert "Dockerfile:2: ADD" in err and f"not sha256:{digest}" in err
-    err = build(f"FROM base/box\nADD {web.url}/none.txt /f\n", code=1)
+    build(f"FROM base/box\nRUN mkdir /there\nADD {web.url}/file.txt?x=1 /there\n")
+    assert dsec.ok("run", "base/t", "--", "ls", "/there") == "file.txt\n"
+    err = build(f"FROM base/box\nADD {web.url}/none.txt?token=x /f\n", code=1)
+    assert "none.txt?…" in err
     assert "Dockerfile:2: ADD" in err and "404" in err
 
 

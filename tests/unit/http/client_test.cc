@@ -79,6 +79,16 @@ TEST_CASE("a body is sent from a part of a file, and again when the request is r
   for (const Seen& seen : server.seen()) CHECK(seen.body == "3456");
 }
 
+TEST_CASE("an answer of success without the resource is no download", "[http]") {
+  for (const char* status : {"204 No Content", "202 Accepted", "203 Other"}) {
+    HttpServer server([&](const Seen&) { return answer(status); });
+    Client client(quick());
+    Download download(4, [](std::string_view) {});
+    CHECK_THAT(told([&] { client.send(get(server), &download); }), Contains(std::string("answered with ") + status));
+    CHECK(server.seen().size() == 1);
+  }
+}
+
 TEST_CASE("passing failures are repeated and told, others are not", "[http][retry]") {
   std::vector<std::string> statuses = {"500 No", "429 Slow down", "502 Bad", "200 OK"};
   std::size_t next = 0;

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "core/base/error.h"
+#include "core/http/shown_url.h"
 
 namespace dsec::http {
 namespace {
@@ -24,6 +25,26 @@ TEST_CASE("what is no URL that may be asked is refused", "[http][url]") {
   for (const char* text : {"", "host/x", "host:5000/x", "ftp://h/x", "file:///etc/passwd", "http://", "http://u:p@h/",
                            "http://h/a b", "http://h/\n", "http://h:99999/"})
     CHECK_THROWS_AS(Url::parse(text), Error);
+}
+
+TEST_CASE("what may open a door is not shown", "[http][url]") {
+  const auto [text, shown] = GENERATE(table<std::string, std::string>({
+      {"https://h/a?token=x", "https://h/a?…"},
+      {"https://u:p@h/a@b", "https://…@h/a@b"},
+      {"https://u:p?q@h/r.git#a:b", "https://…@h/r.git#a:b"},
+      {"git@h:a/b.git", "git@h:a/b.git"},
+      {"x?y", "x?…"},
+      {"", ""},
+  }));
+  CHECK(shown_url(text) == shown);
+  for (const char* wrong : {"https://user:secret@h/ a", "https://user:secret@h:99999/", "https://h/ a?secret"}) {
+    try {
+      Url::parse(wrong);
+      FAIL("taken");
+    } catch (const Error& error) {
+      CHECK(error.message().find("secret") == std::string::npos);
+    }
+  }
 }
 
 TEST_CASE("a Location is taken relative to where it came from", "[http][url]") {

@@ -95,6 +95,37 @@ TEST_CASE("repair makes the registry one that publishing mends", "[registry][che
   CHECK(checked.kinds().empty());
 }
 
+/// Whom file modes hold up, unlike root.
+struct Unprivileged {
+  Unprivileged() {
+    if (::getuid() == 0) REQUIRE(::seteuid(65534) == 0);
+  }
+  ~Unprivileged() {
+    if (::getuid() == 0 && ::seteuid(0) != 0) std::abort();
+  }
+};
+
+TEST_CASE("repair removes nothing that it could not read", "[registry][check]") {
+  Checked checked;
+  const fs::path blob = checked.root / blob_name(Digest::of("data"));
+  const std::vector<fs::path> files = {blob, checked.root / "tags/base/x/1",
+                                       checked.root / manifest_name(checked.layer.digest)};
+  for (const auto& entry : fs::recursive_directory_iterator(checked.root)) {
+    fs::permissions(entry.path(), fs::perms::all);
+    fs::last_write_time(entry.path(), fs::file_time_type::clock::now() - std::chrono::minutes(10));
+  }
+  for (fs::path above = checked.root; above != fs::temp_directory_path() && above.has_relative_path();
+       above = above.parent_path())
+    fs::permissions(above, fs::perms::all);
+  for (const fs::path& file : files) fs::permissions(file, fs::perms::none);
+  {
+    const Unprivileged unprivileged;
+    CHECK(checked.kinds(true) == std::vector<Kind>{Kind::DamagedManifest, Kind::DamagedTag, Kind::Altered});
+  }
+  for (const fs::path& file : files) fs::permissions(file, fs::perms::all);
+  CHECK(checked.kinds().empty());
+}
+
 TEST_CASE("an unreferenced blob is removed once it is old and nobody has announced it", "[registry][check]") {
   Checked checked;
   const fs::path loose = checked.root / blob_name(Digest::of("loose"));

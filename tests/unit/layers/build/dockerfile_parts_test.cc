@@ -2,14 +2,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <fstream>
+#include <thread>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "layers/build/base_images.h"
 #include "layers/build/build_secret.h"
 #include "layers/build/cache_mounts.h"
+#include "layers/build/run_mounts.h"
+#include "layers/build/secret_mask.h"
 #include "layers/build/step_mounts.h"
 #include "layers/dir/tree_writer.h"
 #include "layers/dockerfile/file_digests.h"
@@ -93,6 +97,36 @@ TEST_CASE("secrets are files or variables", "[layers][dockerfile]") {
   CHECK(problem([] {
           (void)BuildSecret{{}, "DSEC_TEST_NOT_SET"}.value();
         }) == "the variable DSEC_TEST_NOT_SET of this environment is not set");
+}
+
+TEST_CASE("secrets are masked", "[layers][dockerfile]") {
+  const auto masked = [](const std::vector<std::string>& secrets, std::string text) {
+    return SecretMask(secrets).take(text, text.size());
+  };
+  CHECK(masked({"******"}, "a ****** b\n") == "a ******** b\n");
+  CHECK(masked({"secret", "secret-and-more"}, "secret-and-more secret-and\n") == "******** ********-and\n");
+  CHECK(masked({"line one\r\nline two\r\n"}, "line one, line two\r\n") == "********, ********\r\n");
+  CHECK(masked({"short"}, "short") == "short");
+  CHECK(masked({}, "text") == "text");
+  // A secret that begins before a cut is taken whole.
+  std::string text = "0123secret89";
+  const SecretMask mask(std::vector<std::string>{"secret"});
+  CHECK(mask.take(text, 5) == "0123********");
+  CHECK(text == "89");
+  CHECK(mask.longest() == 6);
+}
+
+TEST_CASE("secrets of builds that were killed are removed, and no others", "[layers][dockerfile]") {
+  const TempDirectory scratch(fs::temp_directory_path());
+  const fs::path stale = scratch.path() / ".tmp-999999999-1-abcdef", file = scratch.path() / ".tmp-999999999-1-ghijkl";
+  fs::create_directory(stale);
+  std::ofstream(stale / "0") << "secret";
+  std::ofstream(file) << "x";
+  const TempDirectory live(scratch.path());
+  remove_stale_secrets(scratch.path());
+  CHECK_FALSE(fs::exists(stale));
+  CHECK(fs::exists(file));
+  CHECK(fs::exists(live.path()));
 }
 
 TEST_CASE("mount points that were not there are not there afterwards", "[layers][dockerfile]") {
@@ -205,6 +239,42 @@ TEST_CASE("private caches are others while one is in use", "[layers][dockerfile]
   CHECK(pruned[0].bytes == 7);
   CHECK_FALSE(fs::exists(first));
   CHECK(problems.empty());
+}
+
+TEST_CASE("gc takes no cache away from a build that has it", "[layers][dockerfile]") {
+  const TempDirectory scratch(fs::temp_directory_path());
+  CacheMounts caches(scratch.path() / "mounts");
+  const auto prune = [&] {
+    std::vector<std::string> problems;
+    return caches.prune(
+        true, false, [](const fs::path&) { return 1u; }, problems);
+  };
+  RunMount mount{.kind = RunMount::Kind::Cache, .id = "x"};
+  mount.uid = ::getuid(), mount.gid = ::getgid();
+  std::atomic<bool> done = false;
+  int lost = 0;
+  std::thread build([&] {
+    for (int i = 0; i < 100; ++i) {
+      // So that it comes at all moments of a gc.
+      std::this_thread::sleep_for(std::chrono::microseconds(10 * i));
+      try {
+        const CacheMounts::Held held = caches.hold(mount);
+        for (int file = 0; file < 50; ++file) std::ofstream(held.folder / std::to_string(file)) << "x";
+        for (int file = 0; file < 50; ++file) lost += !fs::exists(held.folder / std::to_string(file));
+      } catch (const Error&) {
+        ++lost;
+      }
+    }
+    done = true;
+  });
+  while (!done) prune();
+  build.join();
+  CHECK(lost == 0);
+  // What a gc left that was killed goes too, and is no cache.
+  fs::create_directories(scratch.path() / "mounts/.gone-1/data");
+  prune();
+  CHECK(prune().empty());
+  CHECK(fs::is_empty(scratch.path() / "mounts"));
 }
 
 }  // namespace dsec::layers

@@ -90,6 +90,14 @@ TEST_CASE("flags stand before the rest", "[layers][dockerfile]") {
   CHECK(file.instructions.at(2).text == "--x");
 }
 
+TEST_CASE("an instruction is told in brief, without what opens a door", "[layers][dockerfile]") {
+  const auto brief = [](const std::string& text) { return parse("FROM a\n" + text).instructions.at(1).brief(); };
+  CHECK(brief("ADD https://u:p@h/r.git https://h/x?token=1 a?b\t/y\n") == "ADD https://…@h/r.git https://h/x?… a?b /y");
+  CHECK(brief("RUN curl https://h/x?token=1\n") == "RUN curl https://h/x?token=1");
+  CHECK(brief("RUN " + std::string(80, 'x') + "\n") == "RUN " + std::string(53, 'x') + "...");
+  CHECK(brief("RUN " + std::string(52, 'x') + "\xC3\xA4yyyyyyyyyy\n") == "RUN " + std::string(52, 'x') + "...");
+}
+
 TEST_CASE("variables are replaced as the reference of Dockerfiles has it", "[layers][dockerfile]") {
   const auto [text, expected] = GENERATE(table<std::string, std::string>({
       {"$x-${x}", "value-value"},

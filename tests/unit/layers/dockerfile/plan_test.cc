@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "layers/dockerfile/operation_digest.h"
+
 namespace dsec::layers::dockerfile {
 namespace {
 
@@ -62,14 +64,15 @@ TEST_CASE("arguments have their scopes", "[layers][dockerfile]") {
 
 TEST_CASE("settings become the config", "[layers][dockerfile]") {
   const Plan made = plan(
-      "FROM base/x\nENV P=/a:$PATH Q=\"b c\" \nENV old form  here\nENV P=1 R=$P\nLABEL a=b \"c d\"='$P'\nWORKDIR "
+      "FROM base/x\nENV P=/a:$PATH Q=\"b c\" \nENV old form  here\nENV P=1 R=$P\nLABEL a=b \"c d\"='$P'\nLABEL old and "
+      "long\nWORKDIR "
       "/w\nWORKDIR sub/../t/\n"
-      "USER me:us\nEXPOSE 80 90-91/udp\nVOLUME [\"/v\", \"/$Q\"]\nSTOPSIGNAL SIGINT\nSHELL [\"/bin/bash\", "
+      "USER me:us\nEXPOSE 80/TCP 90-91/udp\nVOLUME [\"/v\", \"/$Q\"]\nSTOPSIGNAL SIGINT\nSHELL [\"/bin/bash\", "
       "\"-ec\"]\nENTRYPOINT [\"e\"]\n"
       "CMD run it\nHEALTHCHECK NONE\n");
   const ImageConfig& config = made.stages[0].config;
   CHECK(config.env == Words{"PATH=/base", "IMAGE=base/x", "P=1", "Q=b c", "old=form  here", "R=/a:/base"});
-  CHECK(config.labels == std::map<std::string, std::string>{{"a", "b"}, {"c d", "$P"}});
+  CHECK(config.labels == std::map<std::string, std::string>{{"a", "b"}, {"c d", "$P"}, {"old", "and long"}});
   CHECK(config.workdir == "/w/t");
   CHECK(config.user == "me:us");
   CHECK(config.exposed_ports == Words{"80/tcp", "90/udp", "91/udp"});
@@ -150,11 +153,17 @@ TEST_CASE("what is wrong or not supported is told with line and instruction", "[
        "Dockerfile:2: ADD: --checksum=sha256:1 is not supported: sha256:HEX is expected"},
       {"FROM a\nADD https://host/r.git#main:sub /y",
        "Dockerfile:2: ADD: a folder of a repository is not supported: 'https://host/r.git#main:sub'"},
+      {"FROM a\nADD https://user:secret@host/r.git#main:sub /y",
+       "Dockerfile:2: ADD: a folder of a repository is not supported: 'https://…@host/r.git#main:sub'"},
       {"FROM a\nCOPY --checksum=sha256:1 x /y", "Dockerfile:2: COPY: the flag --checksum is unknown or not supported"},
       {"FROM a\nCOPY x", "Dockerfile:2: COPY: at least one source and a destination are expected"},
       {"FROM a\nCOPY x y /z", "Dockerfile:2: COPY: with more than one source the destination '/z' has to end with '/'"},
       {"FROM a\nCOPY --chmod=u+x x /z",
        "Dockerfile:2: COPY: --chmod=u+x is not supported: an octal mode like 0644 is expected"},
+      {"FROM a\nCOPY <<../../etc/passwd /z/\n../../etc/passwd\n",
+       "Dockerfile:2: COPY: the name of a here-document becomes that of a file, which '../../etc/passwd' cannot be"},
+      {"FROM a\nCOPY <<'..' /z/\n..\n",
+       "Dockerfile:2: COPY: the name of a here-document becomes that of a file, which '..' cannot be"},
       {"FROM a\nCOPY --parents x /z", "Dockerfile:2: COPY: the flag --parents is unknown or not supported"},
       {"FROM a\nENV x", "Dockerfile:2: ENV: NAME=VALUE is expected, not 'x'"},
       {"FROM a\nENV x='", "Dockerfile:2: ENV: a quote (') is not closed"},
@@ -176,6 +185,16 @@ TEST_CASE("what is wrong or not supported is told with line and instruction", "[
       {"FROM a\nUSER $nobody", "Dockerfile:2: USER: '$nobody' comes to nothing"},
   }));
   CHECK(problem(text) == expected);
+}
+
+TEST_CASE("values of flags may stand in quotes", "[layers][dockerfile]") {
+  const Plan made = plan(
+      "FROM x AS one\nFROM x\nARG who=7\nCOPY --from=\"one\" --chown='$who' --exclude=\"a b\" /a /b\n"
+      "COPY --chown=\"$who\" a /b\n");
+  CHECK(work<CopyFiles>(made, 0).from_stage == 0);
+  CHECK(work<CopyFiles>(made, 0).owner == "$who");
+  CHECK(work<CopyFiles>(made, 0).exclude == Words{"a b"});
+  CHECK(work<CopyFiles>(made, 1).owner == "7");
 }
 
 TEST_CASE("RUN has mounts", "[layers][dockerfile]") {
@@ -216,6 +235,7 @@ TEST_CASE("health checks are what Docker's config has", "[layers][dockerfile]") 
   CHECK(full.start_period == 250'000'000);
   CHECK(full.start_interval == 7'200'000'000'000);
   CHECK(full.retries == 3);
+  CHECK(check("HEALTHCHECK --interval=\"30s\" --retries='2' CMD x\n").interval == 30'000'000'000);
   CHECK(check("HEALTHCHECK cmd [\"a\", \"b\"]\n").test == Words{"CMD", "a", "b"});
   CHECK(check("HEALTHCHECK none\n").test == Words{"NONE"});
 }
@@ -244,6 +264,24 @@ TEST_CASE("ADD takes URLs and repositories", "[layers][dockerfile]") {
   CHECK(work<CopyFiles>(made, 0).checksum == "sha256:" + sum);
   CHECK(work<CopyFiles>(made, 1).repositories == Words{"https://h/r.git@v1", "git@h:a/b.git@HEAD"});
   CHECK(work<CopyFiles>(made, 1).sources == Words{"x"});
+}
+
+TEST_CASE("operations differ where a byte of theirs does", "[layers][dockerfile]") {
+  const auto digest = [](const std::string& text) {
+    return digest_of_texts(plan("FROM x AS one\nFROM x\n" + text).stages.back().operations.at(0));
+  };
+  const auto [left, right] = GENERATE(table<std::string, std::string>({
+      {"COPY --from=one <<a /x\n1\na\n", "COPY --from=one <<a /x\n2\na\n"},
+      {"RUN <<a\n\xff\na\n", "RUN <<a\n\xfe\na\n"},
+      {"RUN <<a\n#!/bin/x\n\xff\na\n", "RUN <<a\n#!/bin/x\n\xfe\na\n"},
+      {"ENV a=\xff\nRUN x\n", "ENV a=\xfe\nRUN x\n"},
+      {"ARG a=\xff\nRUN x\n", "ARG a=\xfe\nRUN x\n"},
+      {"ARG a=\xff\nCOPY a$a /x\n", "ARG a=\xfe\nCOPY a$a /x\n"},
+      {"ARG a=\xff\nWORKDIR /$a\n", "ARG a=\xfe\nWORKDIR /$a\n"},
+      {"RUN [\"ab\", \"c\"]\n", "RUN [\"a\", \"bc\"]\n"},
+  }));
+  CHECK(digest(left) == digest(left));
+  CHECK(digest(left) != digest(right));
 }
 
 TEST_CASE("settings that double with each line end in an error", "[layers][dockerfile]") {

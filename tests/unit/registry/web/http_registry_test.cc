@@ -236,6 +236,15 @@ TEST_CASE("a web server's registry is checked from what its manifests name", "[r
     kinds.emplace_back(to_string(problem.kind));
   std::sort(kinds.begin(), kinds.end());
   CHECK(kinds == std::vector<std::string>{"altered", "dangling-tag", "missing"});
+  // What cannot be read says nothing about what it holds.
+  for (const std::string part : {"tags/base", "manifests/sha256", "blobs/sha256"}) {
+    served.instead = [&](const Seen& seen) -> std::optional<Reply> {
+      const bool meant = seen.method == "GET" && seen.target.find(part) != std::string::npos;
+      return meant ? std::optional(answer("403 Forbidden")) : std::nullopt;
+    };
+    CHECK_THAT(told([&] { check_registry(served.address, {}, served.quiet); }), Contains("403 Forbidden"));
+  }
+  served.instead = nullptr;
   CheckOptions repair;
   repair.repair = true;
   CHECK_THAT(told([&] { check_registry(served.address, repair, served.quiet); }),

@@ -344,6 +344,20 @@ TEST_CASE("the bucket stands in the host for Amazon and in the path for others",
   CHECK_THAT(told([&] { root("s3://layers", {"localhost", "", {}}); }), Contains("the endpoint of s3://layers"));
 }
 
+TEST_CASE("what is configured about one host is not taken for another", "[registry][s3]") {
+  const Variables variables{{{"AWS_ACCESS_KEY_ID", "id"}, {"AWS_SECRET_ACCESS_KEY", "secret"}}};
+  Config config;
+  config.hosts.push_back({.host = "example.invalid", .plain_http = true, .ca = "", .mirrors = {}});
+  RegistryAddress address = RegistryAddress::parse("s3://minio/team");
+  const auto listed = [&](const std::string& endpoint, bool path_style) {
+    address.s3 = {endpoint, "", path_style};
+    return told([&] { S3Place(config, impatient(), address).names("tags/"); });
+  };
+  CHECK_THAT(listed("http://minio.example.invalid", true),
+             Contains("minio.example.invalid would be asked without encryption"));
+  CHECK_THAT(listed("http://other.invalid", false), Contains("minio.other.invalid would be asked without encryption"));
+}
+
 TEST_CASE("answers of S3 are read without believing them", "[registry][s3]") {
   CHECK(xml_texts("<a><Key>x&amp;y&#43;&#x7a;</Key><Key></Key><Key>open", "Key") ==
         std::vector<std::string>{"x&y+z", ""});
