@@ -6,13 +6,16 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 
 #include "core/base/child_process.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/received_descriptors.h"
 
 namespace dsec {
 namespace fs = std::filesystem;
@@ -127,16 +130,8 @@ std::optional<std::string> receive_message(int socket, std::vector<UniqueFd>* de
   const ssize_t got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
   if (got <= 0) return std::nullopt;
   text.resize(static_cast<std::size_t>(got));
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof fd);
-      UniqueFd owned(fd);
-      if (descriptors) descriptors->push_back(std::move(owned));
-    }
-  }
+  std::vector<UniqueFd> came = take_descriptors(message);
+  if (descriptors) std::move(came.begin(), came.end(), std::back_inserter(*descriptors));
   return text;
 }
 

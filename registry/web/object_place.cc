@@ -86,7 +86,6 @@ bool ObjectPlace::read(const std::string& name, http::Download& download) const 
     const std::lock_guard guard(mutex_);
     if (const auto known = etags_.find(name); known != etags_.end()) download.etag = known->second;
   }
-  const std::string before = download.etag;
   try {
     if (!ask(request("GET", name), &download)) return false;
   } catch (const Error&) {

@@ -13,7 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
-#include "runners/egress/gateway/received_descriptors.h"
+#include "core/base/received_descriptors.h"
 
 namespace dsec::egress {
 namespace {

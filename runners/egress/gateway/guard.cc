@@ -15,7 +15,8 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "runners/egress/gateway/received_descriptors.h"
+#include "core/base/received_descriptors.h"
+#include "core/base/resident.h"
 
 namespace dsec::egress {
 namespace {
@@ -35,23 +36,7 @@ std::pair<UniqueFd, UniqueFd> make_pair_of_sockets() {
 }
 
 void send_message(int socket, char what, const std::string& id, const std::vector<int>& descriptors) {
-  std::string text = what + id;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMostDescriptors)] = {};
-  iovec part = {text.data(), text.size()};
-  msghdr message = {};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  if (!descriptors.empty()) {
-    message.msg_control = control;
-    message.msg_controllen = CMSG_SPACE(sizeof(int) * descriptors.size());
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int) * descriptors.size());
-    std::memcpy(CMSG_DATA(header), descriptors.data(), sizeof(int) * descriptors.size());
-  }
-  while (::sendmsg(socket, &message, MSG_NOSIGNAL) < 0)
-    if (errno != EINTR) throw system_error("tell the guard of the gateway");
+  attempt("cannot tell the guard of the gateway", [&] { dsec::send_message(socket, what + id, descriptors); });
 }
 
 // False when the other end is closed.

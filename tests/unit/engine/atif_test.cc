@@ -37,7 +37,7 @@ const Rule kRootRules[] = {
     {"the root has no other members",
      [](const Json& d, const Json&) {
        return only_has(d, {"schema_version", "session_id", "trajectory_id", "agent", "steps", "notes", "final_metrics",
-                           "continued_trajectory_ref", "subagent_trajectories", "extra"});
+                           "continued_trajectory_ref", "extra"});
      }},
     {"the agent has a name and a version",
      [](const Json& d, const Json&) {
@@ -108,7 +108,7 @@ const Rule kStepRules[] = {
          if (result.contains("source_call_id") && !ids.contains(result["source_call_id"].get<std::string>()))
            return false;
          if (result.contains("content") && !text_or_parts(result["content"])) return false;
-         if (!only_has(result, {"source_call_id", "content", "subagent_trajectory_ref", "extra"})) return false;
+         if (!only_has(result, {"source_call_id", "content", "extra"})) return false;
        }
        return true;
      }},

@@ -21,17 +21,6 @@ using dsec::test::HttpServer;
 using dsec::test::Reply;
 using dsec::test::Seen;
 
-std::string told(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    std::string text = error.message();
-    for (const std::string& hint : error.hints()) text += " | " + hint;
-    return text;
-  }
-  return "nothing";
-}
-
 /// A registry with one layer behind a server whose answers a test may replace.
 struct Served {
   Scratch from, to;

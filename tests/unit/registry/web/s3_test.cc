@@ -24,17 +24,6 @@ using dsec::test::HttpServer;
 using dsec::test::Reply;
 using dsec::test::Seen;
 
-std::string told(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    std::string text = error.message();
-    for (const std::string& hint : error.hints()) text += " | " + hint;
-    return text;
-  }
-  return "nothing";
-}
-
 struct Bucket {
   Scratch from, to;
   MemoryBucket memory{"layers"};

@@ -264,4 +264,15 @@ Variables::~Variables() {
   }
 }
 
+std::string told(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    std::string text = error.message();
+    for (const std::string& hint : error.hints()) text += " | " + hint;
+    return text;
+  }
+  return "nothing";
+}
+
 }  // namespace dsec::registry::test

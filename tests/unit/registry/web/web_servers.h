@@ -12,6 +12,9 @@
 
 namespace dsec::registry::test {
 
+/// Message and hints of the Error that `action` throws; "nothing" when it throws none.
+std::string told(const std::function<void()>& action);
+
 /// Gives out the files of a folder below /layers/, with ETags and ranges, as static web servers do.
 class WebFolder {
  public:

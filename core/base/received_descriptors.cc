@@ -1,8 +1,8 @@
-#include "runners/egress/gateway/received_descriptors.h"
+#include "core/base/received_descriptors.h"
 
 #include <cstring>
 
-namespace dsec::egress {
+namespace dsec {
 
 std::vector<UniqueFd> take_descriptors(msghdr& message) {
   std::vector<UniqueFd> descriptors;
@@ -17,4 +17,4 @@ std::vector<UniqueFd> take_descriptors(msghdr& message) {
   return descriptors;
 }
 
-}  // namespace dsec::egress
+}  // namespace dsec

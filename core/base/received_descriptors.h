@@ -6,9 +6,9 @@
 
 #include "core/base/unique_fd.h"
 
-namespace dsec::egress {
+namespace dsec {
 
 /// Those that came with a message of recvmsg(); once.
 std::vector<UniqueFd> take_descriptors(msghdr& message);
 
-}  // namespace dsec::egress
+}  // namespace dsec
