@@ -73,7 +73,8 @@ struct Fixture {
     operation.origin = Origin::Cli;
     operation.started = kTime;
     operation.request = canonical_json(request);
-    operation.done.emplace().time = kTime;
+    operation.done = Operation::Done{};
+    operation.done->time = kTime;
     if (kind == "exec") operation.done->result = canonical_json(exec_result_json({}));
     return operation;
   }
