@@ -236,7 +236,8 @@ class Import {
     Operation operation;
     operation.kind = kind;
     operation.started = time_;
-    operation.done.emplace().time = time_;
+    operation.done = Operation::Done{};
+    operation.done->time = time_;
     return operation;
   }
   void add(const char* kind, const Json& request, const Json& result) {

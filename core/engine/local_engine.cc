@@ -536,7 +536,7 @@ class EngineOfThisHost final : public LocalEngine {
       return record_operation(recording_place(info), request,
                               [&](std::uint64_t, Operation::Done& done) { work(done); });
     Operation operation;
-    work(operation.done.emplace());
+    work(*(operation.done = Operation::Done{}));
     return operation;
   }
 

@@ -230,7 +230,7 @@ TEST_CASE("operations become a valid document and come back", "[engine][atif]") 
     operation.origin = Origin::Cli;
     operation.started = header.created + std::chrono::seconds(builder.operations());
     operation.request = canonical_json(request);
-    Operation::Done& done = operation.done.emplace();
+    Operation::Done& done = *(operation.done = Operation::Done{});
     done.time = operation.started;
     done.duration = microseconds(1234);
     done.result = canonical_json(result);
