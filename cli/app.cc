@@ -10,6 +10,7 @@
 #include "cli/report.h"
 #include "cli/root.h"
 #include "cli/status_file.h"
+#include "cli/store_limit.h"
 #include "cli/wiring.h"
 
 namespace dsec::cli {
@@ -68,7 +69,13 @@ int run_command(Command& root, const std::vector<std::string>& args, Wiring& wir
     return kOk;
   }
   Invocation call(wiring, command.json() ? Format::Json : Format::Text);
-  command.action()(call);
+  try {
+    command.action()(call);
+  } catch (const Error&) {
+    if (wiring.store_has_grown()) keep_store_limit(wiring, call.progress());
+    throw;
+  }
+  if (wiring.store_has_grown()) keep_store_limit(wiring, call.progress());
   return call.exit_code();
 }
 

@@ -124,10 +124,11 @@ bool put(int fd, std::string_view bytes) {
 }
 
 // False when nobody reads any more, or when writing failed; the command is told before the failure is.
-bool deliver(const engine::ExecEvent& event, Format format, std::exception_ptr& failed) {
+bool deliver(const engine::ExecEvent& event, const AttendOptions& options, std::exception_ptr& failed) {
   try {
-    if (format == Format::Json) return put(STDOUT_FILENO, canonical_json(to_json(event)) + "\n");
-    return put(event.kind == engine::ExecEvent::Kind::Stderr ? STDERR_FILENO : STDOUT_FILENO, event.data);
+    if (options.format == Format::Json) return put(STDOUT_FILENO, canonical_json(to_json(event)) + "\n");
+    const bool to_stderr = options.only_stderr || event.kind == engine::ExecEvent::Kind::Stderr;
+    return put(to_stderr ? STDERR_FILENO : STDOUT_FILENO, event.data);
   } catch (const Error&) {
     failed = std::current_exception();
     return false;
@@ -172,7 +173,7 @@ ExecResult attend(engine::ExecStream& stream, const AttendOptions& options) {
       continue;
     }
     const bool last = event->kind == engine::ExecEvent::Kind::Exited;
-    if (heard && (!last || options.format == Format::Json) && !deliver(*event, options.format, output_failed)) {
+    if (heard && (!last || options.format == Format::Json) && !deliver(*event, options, output_failed)) {
       heard = false;
       if (!last) stream.signal(SIGPIPE);
       deadline = std::chrono::steady_clock::now() + 2s;

@@ -9,6 +9,7 @@ struct AttendOptions {
   bool tty = false;              ///< the command has a TTY: raw keys in, window size follows
   bool stdin_open = false;       ///< the command was started with open_stdin
   Format format = Format::Text;  ///< Json: one event a line on standard output
+  bool only_stderr = false;      ///< of Text: its standard output goes to our standard error, too
 };
 
 /// Blocks the signals that a foreground command gets instead of dsec. Make it before the command is started, so that a

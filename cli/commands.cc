@@ -48,12 +48,24 @@ void add_layer(Command& root) {
 }
 
 void add_registry(Command& root) {
-  Command& registry = root.group("registry", "Registries: directories and 3FS mounts that hold layers");
+  Command& registry = root.group("registry", "Registries: directories, 3FS mounts and servers that hold layers");
   add_registry_ls(registry);
   add_registry_add(registry);
   add_registry_rm(registry);
   add_registry_tags(registry);
   add_registry_check(registry);
+  add_registry_index(registry);
+  add_registry_trace(registry);
+  add_registry_gc(registry);
+  add_registry_sync(registry);
+}
+
+void add_cache(Command& root) {
+  Command& cache = root.group("cache", "What of the store can be had again from registries, and what stays here");
+  add_cache_ls(cache);
+  add_cache_pin(cache);
+  add_cache_prune(cache);
+  add_cache_warm(cache);
 }
 
 void add_env(Command& root) {
@@ -72,6 +84,27 @@ void add_fn(Command& root) {
   add_fn_bench(fn);
   add_fn_ls(fn);
   add_fn_pool(fn);
+}
+
+void add_obd(Command& root) {
+  Command& obd = root.group("obd", "OverlayBD: block devices made of layers");
+  add_obd_create(obd);
+  add_obd_commit(obd);
+  add_obd_info(obd);
+  add_obd_check(obd);
+  add_obd_cat(obd);
+}
+
+void add_vm(Command& root) {
+  Command& vm = root.group("vm", "Virtual machines: what guests are started with");
+  Command& kernel = vm.group("kernel", "Kernels of guests");
+  add_vm_kernel_import(kernel);
+  add_vm_kernel_ls(kernel);
+  add_vm_kernel_rm(kernel);
+  add_vm_warm(vm);
+  Command& snapshot = vm.group("snapshot", "Guests that were saved to go on from");
+  add_vm_snapshot_ls(snapshot);
+  add_vm_snapshot_rm(snapshot);
 }
 
 void add_system(Command& root) {
@@ -121,8 +154,11 @@ constexpr Entry kCommands[] = {
     {"net", add_net},
     {"layer", add_layer},
     {"registry", add_registry},
+    {"cache", add_cache},
     {"env", add_env},
     {"fn", add_fn},
+    {"obd", add_obd},
+    {"vm", add_vm},
     {"gc", add_gc},
     {"doctor", add_doctor},
     {"system", add_system},

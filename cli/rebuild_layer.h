@@ -12,7 +12,7 @@ class Invocation;
 
 /// Where the layer can be made from again.
 struct RebuildFlags {
-  std::optional<std::string> source;  ///< absent: the `from` of the layer in dsec.yaml
+  std::optional<std::string> source;  ///< absent: what dsec.yaml says of the layer
   ProjectFlags project;
 };
 

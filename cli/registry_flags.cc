@@ -15,6 +15,11 @@ void declare(Command& command, const std::string& name, const std::string& help,
   command.flag("--allow-any-fs", flag.allow_any_fs, "Accept a 3fs: URL that is no 3FS mount");
 }
 
+void declare_source(Command& command, const std::string& help, RegistryFlag& flag) {
+  flag.name = "--from";
+  command.option(flag.name, "NAME|URL", flag.text, help + ": a registry's name, " + registry::kRegistryForms);
+}
+
 registry::RegistryAddress find(const RegistryFlag& flag) {
   const Config config = Config::load();
   if (flag.text.empty() && config.registries.size() != 1)

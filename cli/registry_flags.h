@@ -18,6 +18,9 @@ struct RegistryFlag {
 /// `name`: "--to" or "--from".
 void declare(Command& command, const std::string& name, const std::string& help, RegistryFlag& flag);
 
+/// --from beside a --to that brings --allow-any-fs.
+void declare_source(Command& command, const std::string& help, RegistryFlag& flag);
+
 /// By name or URL. Throws Error (Usage), also when the flag was not given and no single registry is configured.
 registry::RegistryAddress find(const RegistryFlag& flag);
 

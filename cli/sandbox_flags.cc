@@ -27,6 +27,7 @@ void declare(Command& command, SandboxFlags& flags) {
   command.options("--registry", "NAME|URL", flags.registries,
                   "Where to pull layers from that are not here (default: all that are configured)");
   declare_on_demand(command, flags.on_demand);
+  declare_offline(command, flags.offline);
   command.option("--name", "NAME", flags.name, "Name of the sandbox");
   command.options("-l,--label", "KEY=VALUE", flags.labels, "Label of the sandbox");
   command.options("-e,--env", "NAME[=VALUE]", flags.env, "Set a variable; without a value, take it from here");
@@ -36,12 +37,12 @@ void declare(Command& command, SandboxFlags& flags) {
   command.option("--entrypoint", "PROGRAM", flags.entrypoint, "Replace the layers' entrypoint; empty: none");
   command.options("-v,--volume", "PATH:PATH[:ro]", flags.binds, "Bind a path of this host into the sandbox");
   command.options("--device", "PATH[:PATH]", flags.devices, "Give the sandbox a character device of this host");
-  command.decimal("--cpus", flags.cpus, "CPU time, in cores");
+  command.decimal("--cpus", flags.cpus, "CPU time, in cores; 0: no limit");
   command.choice("--class", flags.cpu_class, {"latency", "batch", "default"},
                  "When processors are short: come before others, or take what they leave");
-  command.size("-m,--memory", flags.memory, "Memory limit");
-  command.number("--pids,--pids-limit", flags.pids, "Limit of processes and threads");
-  command.size("--disk", flags.disk, "Limit of the writable layer");
+  command.size("-m,--memory", flags.memory, "Memory limit; 0: none");
+  command.number("--pids,--pids-limit", flags.pids, "Limit of processes and threads; 0: none");
+  command.size("--disk", flags.disk, "Limit of the writable layer; 0: none");
   command.size("--output-limit", flags.output_limit, "Bytes kept of each stream of a command (default: 64MiB)");
   command.duration("--lifetime", flags.lifetime, "End so long after creation; 0: never");
   command.duration("--idle", flags.idle, "End when no command ran for so long; 0: never");
@@ -159,6 +160,12 @@ void put(T& target, const T& value) {
   if (value != T{}) target = value;
 }
 
+// 0 is no limit, whatever the environment says.
+template <typename T>
+void put_limit(std::optional<T>& target, const std::optional<T>& value) {
+  if (value) target = *value > T{} ? value : std::nullopt;
+}
+
 // Rules are added to what the environment allows and denies; `none` and `host` replace all of it.
 void put_network(const SandboxFlags& flags, SandboxSpec& spec) {
   const bool rules = !flags.allow.empty() || !flags.deny.empty() || !flags.inject.empty() || flags.intercept_tls;
@@ -180,6 +187,8 @@ void put_flags(const SandboxFlags& flags, engine::SandboxRequest& request) {
   SandboxSpec& spec = request.settings;
   for (const auto& path : flags.env_files) add_variables_of_file(spec.config.env, path);
   for (const auto& text : flags.env) add_variable(spec.config.env, text);
+  if (!flags.workdir.empty() && flags.workdir.front() != '/')
+    throw usage_error("working directory " + quote(flags.workdir) + " is not absolute");
   put(spec.config.workdir, flags.workdir);
   put(spec.config.user, flags.user);
   if (flags.entrypoint)
@@ -189,10 +198,10 @@ void put_flags(const SandboxFlags& flags, engine::SandboxRequest& request) {
   put(spec.name, flags.name);
   put(spec.backend, flags.backend);
   put(spec.hostname, flags.hostname);
-  put(spec.limits.cpus, flags.cpus);
-  put(spec.limits.memory, flags.memory);
-  put(spec.limits.pids, flags.pids);
-  put(spec.limits.disk, flags.disk);
+  put_limit(spec.limits.cpus, flags.cpus);
+  put_limit(spec.limits.memory, flags.memory);
+  put_limit(spec.limits.pids, flags.pids);
+  put_limit(spec.limits.disk, flags.disk);
   if (!flags.cpu_class.empty()) spec.limits.cpu_class = cpu_class_from(flags.cpu_class);
   for (const auto& text : flags.devices) spec.devices.push_back(parse_device(text));
   if (flags.output_limit) spec.limits.output = *flags.output_limit;
@@ -215,9 +224,9 @@ SandboxSpec compose(Invocation& call, const SandboxFlags& flags) {
   put_flags(flags, request);
   std::vector<engine::StoredLayer> layers;
   try {
-    layers = find_or_pull(call, request.layers, flags.registries, pull_mode(flags.on_demand));
+    layers = find_or_pull(call, request.layers, flags.registries, pull_mode(flags.on_demand), flags.offline);
   } catch (const Error& error) {
-    if (error.kind() == ErrorKind::Usage && environment)
+    if (error.kind() == ErrorKind::Usage && environment && !is_offline(flags.offline))
       refuse_dangling_references(call, flags.what.front(), flags.file, parse_labels(flags.args));
     throw;
   }
@@ -246,7 +255,7 @@ void declare(Command& command, ExecFlags& flags) {
 void apply(const ExecFlags& flags, bool json, ExecSpec& spec) {
   const bool terminal = on_terminal() && !json && !flags.detach;
   spec.tty = flags.tty.value_or(terminal);
-  spec.open_stdin = !flags.detach && flags.interactive.value_or(terminal && spec.tty);
+  spec.open_stdin = flags.interactive.value_or(terminal && spec.tty);
   spec.detach = flags.detach;
   spec.timeout = flags.timeout;
   spec.operation = operation_context(flags.op_id);

@@ -30,6 +30,7 @@ struct SandboxFlags {
   std::optional<std::uint64_t> memory, pids, disk, output_limit;
   std::optional<std::chrono::milliseconds> lifetime, idle, idle_pause;
   bool read_only = false, accept_conflicts = false, on_demand = false;
+  std::optional<bool> offline;
 };
 
 void declare(Command& command, SandboxFlags& flags);

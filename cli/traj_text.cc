@@ -10,6 +10,7 @@
 #include "core/base/config.h"
 #include "core/base/error.h"
 #include "core/base/json_bytes.h"
+#include "core/base/units.h"
 
 namespace dsec::cli {
 namespace {
@@ -63,8 +64,8 @@ std::string describe_request(const Operation& operation) {
   return printable(operation.kind + (rest.empty() ? "" : " " + rest));
 }
 
-std::string describe_outcome(const Operation& operation) {
-  if (!operation.done) return "unknown outcome";
+std::string describe_outcome(const engine::Trajectory& trajectory, const Operation& operation) {
+  if (!operation.done) return trajectory.live ? "running" : "unknown outcome";
   if (operation.done->outcome == Operation::Outcome::Interrupted) return "interrupted";
   const Json result = parse_json(operation.done->result, "result");
   if (operation.done->outcome == Operation::Outcome::Failed) {
@@ -74,6 +75,23 @@ std::string describe_outcome(const Operation& operation) {
   // Where it was imported from nobody keeps exit codes.
   if (result.contains("combined")) return "ended";
   return is_command(operation) ? describe_end(exec_result_of(operation)) : "ok";
+}
+
+std::optional<std::chrono::milliseconds> first_command(const engine::Trajectory& trajectory) {
+  for (const Operation& operation : trajectory.operations)
+    if (is_command(operation) && operation.done)
+      return std::chrono::duration_cast<std::chrono::milliseconds>(operation.done->time - trajectory.header.created);
+  return std::nullopt;
+}
+
+std::string describe_loading(const engine::Trajectory& trajectory) {
+  const Operation::Loaded* last = nullptr;
+  for (const Operation& operation : trajectory.operations)
+    if (operation.done && operation.done->on_demand) last = &*operation.done->on_demand;
+  if (!last) return "";
+  const auto first = first_command(trajectory);
+  return "fetched " + format_size(last->fetched) + " of " + format_size(last->bytes) +
+         (first ? ", the first command had ended after " + format_duration(*first) : "");
 }
 
 Json to_json(const TrajectoryHeader& header) { return parse_json(to_line(header), "header"); }
@@ -88,11 +106,15 @@ Json to_json(const engine::Trajectory& trajectory, const Operation& operation, c
       {"started", iso_time(masked.started)},
       {"started_us", std::chrono::duration_cast<std::chrono::microseconds>(masked.started.time_since_epoch()).count()},
       {"request", parse_json(masked.request, "request")},
-      {"outcome", masked.done ? to_string(masked.done->outcome) : "unknown"}};
+      {"outcome", masked.done       ? to_string(masked.done->outcome)
+                  : trajectory.live ? "running"
+                                    : "unknown"}};
   if (!masked.exec_id.empty()) json["exec_id"] = masked.exec_id;
   if (!masked.done) return json;
   json["duration_us"] = masked.done->duration.count();
   json["result"] = parse_json(masked.done->result, "result");
+  if (const auto& loaded = masked.done->on_demand)
+    json["on_demand"] = {{"bytes", loaded->bytes}, {"fetched", loaded->fetched}};
   for (unsigned stream = 0; stream < 2; ++stream) {
     const std::string text = mask.text(trajectory.output(operation, stream));
     if (!text.empty()) json[stream ? "stderr" : "stdout"] = json_bytes(text);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <chrono>
+#include <optional>
 #include <string>
 
 #include "core/engine/engine.h"
@@ -13,8 +15,13 @@ engine::Trajectory find_trajectory(const std::string& what, engine::Engine& engi
 
 /// What was asked for, in one line: "exec pytest -q", "write /workspace".
 std::string describe_request(const Operation& operation);
-/// What came of it, in a few words: "exit code 1", "failed: …", "unknown outcome".
-std::string describe_outcome(const Operation& operation);
+/// What came of it, in a few words: "exit code 1", "failed: …", "running", "unknown outcome".
+std::string describe_outcome(const engine::Trajectory& trajectory, const Operation& operation);
+
+/// From the making of the sandbox to the end of its first command; empty when none has ended.
+std::optional<std::chrono::milliseconds> first_command(const engine::Trajectory& trajectory);
+/// What had come of layers that are loaded on demand when the last command ended; empty where none is.
+std::string describe_loading(const engine::Trajectory& trajectory);
 
 /// The members of -o json: the header, and an operation with its output.
 Json to_json(const TrajectoryHeader& header);

@@ -21,6 +21,7 @@
 #include "registry/store/local_store.h"
 #include "runners/container/container_runner.h"
 #include "runners/doctor.h"
+#include "runners/vm/microvm_runner.h"
 
 namespace dsec::cli {
 namespace {
@@ -70,15 +71,15 @@ struct Wiring::Parts {
   std::unique_ptr<engine::BlobLoader> loader;
   std::unique_ptr<engine::LayerMounter> mounter;
   std::unique_ptr<engine::LayerPacker> packer;
-  std::unique_ptr<engine::Runner> container;
+  std::unique_ptr<engine::Runner> container, microvm;
   std::unique_ptr<engine::LocalEngine> engine;
 };
 
-Wiring::Wiring() : parts_(std::make_unique<Parts>()) {}
+Wiring::Wiring(std::filesystem::path home) : place_(std::move(home)), parts_(std::make_unique<Parts>()) {}
 Wiring::~Wiring() = default;
 
 const engine::Home& Wiring::home() {
-  if (!parts_->home) parts_->home = engine::Home::open();
+  if (!parts_->home) parts_->home = place_.empty() ? engine::Home::open() : engine::Home::open(place_);
   return *parts_->home;
 }
 
@@ -94,6 +95,8 @@ registry::LocalStore& Wiring::store() {
   }
   return *parts_->store;
 }
+
+bool Wiring::store_has_grown() const noexcept { return parts_->store && parts_->store->has_grown(); }
 
 engine::LayerStore& Wiring::layer_store() { return store(); }
 
@@ -136,7 +139,8 @@ engine::Runners Wiring::runners() {
   std::error_code unknown;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", unknown);
   if (!parts_->container) parts_->container = runners::make_container_runner(home(), program);
-  return {{"container", *parts_->container}, {"fncall", *parts_->container}};
+  if (!parts_->microvm) parts_->microvm = runners::make_microvm_runner(home(), *parts_->container, program);
+  return {{"container", *parts_->container}, {"fncall", *parts_->container}, {"microvm", *parts_->microvm}};
 }
 
 engine::LocalEngine& Wiring::engine() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -26,7 +27,8 @@ namespace dsec::cli {
 /// for, with the parts that it needs, so that a command touches no more than it must. One thread.
 class Wiring {
  public:
-  Wiring();
+  /// `home`: empty is the one that the environment names.
+  explicit Wiring(std::filesystem::path home = {});
   ~Wiring();
   Wiring(const Wiring&) = delete;
   Wiring& operator=(const Wiring&) = delete;
@@ -34,6 +36,8 @@ class Wiring {
   const engine::Home& home();
   bool home_used() const noexcept;
   registry::LocalStore& store();
+  /// Whether this process has brought blobs into the store.
+  bool store_has_grown() const noexcept;
   /// The same behind the port, for commands that call layers/.
   engine::LayerStore& layer_store();
   /// Whether some of its data is loaded while it is used, since it is not here.
@@ -62,6 +66,7 @@ class Wiring {
 
  private:
   struct Parts;
+  const std::filesystem::path place_;
   std::unique_ptr<Parts> parts_;
 };
 

@@ -2,7 +2,7 @@
 include(GNUInstallDirs)
 install(TARGETS dsec RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 if(TARGET dsec-init)
-  install(TARGETS dsec-init dsec-egress dsec-loader RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/dsec)
+  install(TARGETS dsec-init dsec-guest dsec-egress dsec-loader RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/dsec)
 endif()
 
 # In the build tree these are links to tools that ./dev has found or built; an installation keeps its own copies.
@@ -23,12 +23,14 @@ if(DSEC_PANDOC)
     set(output ${CMAKE_BINARY_DIR}/man/man${section}/${name})
     add_custom_command(OUTPUT ${output} DEPENDS ${page} VERBATIM
       COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/man/man${section}
-      COMMAND ${DSEC_PANDOC} --standalone --from markdown --to man -o ${output} ${page})
+      COMMAND ${DSEC_PANDOC} --standalone --from markdown-tex_math_dollars --to man -o ${output} ${page})
     list(APPEND outputs ${output})
   endforeach()
   add_custom_target(man DEPENDS ${outputs})
   install(CODE "execute_process(COMMAND \"${CMAKE_COMMAND}\" --build \"${CMAKE_BINARY_DIR}\" --target man COMMAND_ERROR_IS_FATAL ANY)")
   install(DIRECTORY ${CMAKE_BINARY_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR})
+else()
+  install(CODE "message(STATUS \"pandoc is not installed, so no man pages are\")")
 endif()
 
 foreach(completion

@@ -13,6 +13,7 @@
 #include "layers/archive/tar_reader.h"
 #include "layers/erofs/erofs_writer.h"
 #include "layers/erofs/mkfs.h"
+#include "layers/oci/image_documents.h"
 
 namespace dsec::layers {
 namespace {
@@ -80,6 +81,7 @@ LayerManifest make_layer(engine::BlobSession& session, Source& source, const Imp
                          Progress& progress) {
   if (options.compression != "none" && options.compression != "lz4" && options.compression != "zstd")
     throw usage_error("compression " + quote(options.compression) + " is unknown").hint("none, lz4 or zstd");
+  if (!options.platform.empty()) Platform::parse(options.platform);
   const std::string step = "import " + options.name.str() + (options.tag.empty() ? "" : ":" + options.tag);
   const auto started = std::chrono::steady_clock::now();
   const std::string to = normal_path(options.to, options.limits);

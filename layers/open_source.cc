@@ -11,6 +11,7 @@
 #include "layers/dir/dir_source.h"
 #include "layers/git/git_source.h"
 #include "layers/oci/image_source.h"
+#include "layers/overlaybd/device_source.h"
 
 namespace dsec::layers {
 namespace {
@@ -48,6 +49,16 @@ std::unique_ptr<Source> open_docker(const std::string& rest, const OpenSourceOpt
   return std::make_unique<ImageSource>(rest, options.images, options.spool);
 }
 
+std::unique_ptr<Source> open_overlaybd(const std::string& rest, const OpenSourceOptions& options) {
+  std::vector<std::filesystem::path> files;
+  for (std::size_t begin = 0; begin <= rest.size();) {
+    const std::size_t end = std::min(rest.find(',', begin), rest.size());
+    files.emplace_back(located(rest.substr(begin, end - begin), options));
+    begin = end + 1;
+  }
+  return open_overlaybd_source(std::move(files), options.spool);
+}
+
 std::unique_ptr<Source> open_dockerfile(const std::string&, const OpenSourceOptions&) {
   throw usage_error("a Dockerfile is built, not read").hint("dsec import or dsec build");
 }
@@ -65,6 +76,7 @@ constexpr std::array kSchemes = {
     Scheme{"tar", "tar:FILE|-", open_tar},
     Scheme{"dir", "dir:PATH", open_dir},
     Scheme{"git", "git:PATH|URL@REV", open_git},
+    Scheme{"overlaybd", "overlaybd:FILE[,FILE…]", open_overlaybd},
     Scheme{"debootstrap", "debootstrap:SUITE[?include=PACKAGE,…]", open_debootstrap},
     Scheme{"dockerfile", "dockerfile:DIR[?file=FILE&target=STAGE]", open_dockerfile},
 };

@@ -4,6 +4,9 @@
 #include <map>
 
 #include "core/base/error.h"
+#include "layers/build/merge_source.h"
+#include "layers/build/stack_lookup.h"
+#include "layers/build/step_chain.h"
 #include "layers/erofs/mkfs.h"
 #include "layers/import.h"
 
@@ -47,6 +50,41 @@ Values blobs_of(const LayerManifest& manifest) {
   return blobs;
 }
 
+Values steps_of(const LayerManifest& manifest) {
+  Values steps;
+  for (const Digest& step : manifest.provenance.steps) steps[std::to_string(steps.size() + 1)] = step.str();
+  return steps;
+}
+
+void check_mkfs(const Provenance& then) {
+  if (const std::string here = Mkfs::find().version; here != then.mkfs)
+    throw failure("it was written by mkfs.erofs " + then.mkfs + ", this host has " + here)
+        .hint("DSEC_MKFS_EROFS=FILE with a mkfs.erofs of that version");
+}
+
+Rebuilt compare(const LayerManifest& then, const LayerManifest& now) {
+  Rebuilt result{now.digest(), {}};
+  compare("input", then.provenance.inputs, now.provenance.inputs, result.differences);
+  compare("step", steps_of(then), steps_of(now), result.differences);
+  compare("option", then.provenance.options, now.provenance.options, result.differences);
+  compare("blob", blobs_of(then), blobs_of(now), result.differences);
+  if (result.differences.empty() && result.digest != then.digest())
+    result.differences.push_back("manifest: was " + then.digest().str() + ", is " + result.digest.str());
+  return result;
+}
+
+void refuse_commands(const LayerRecipe& recipe) {
+  for (std::size_t i = 0; i < recipe.steps.size(); ++i)
+    if (std::holds_alternative<RunStep>(recipe.steps[i]))
+      throw failure(step_name(recipe, i) + " runs a command, which need not do the same twice")
+          .hint("dsec build --no-cache, which runs the steps again");
+}
+
+engine::StoredLayer unstored(LayerManifest manifest) {
+  const Digest digest = manifest.digest();
+  return {.digest = digest, .manifest = std::move(manifest), .tags = {}, .labels = {}, .added = {}};
+}
+
 }  // namespace
 
 Rebuilt rebuild(engine::LayerStore& store, const LayerManifest& manifest, Source& source, Progress& progress) {
@@ -54,21 +92,37 @@ Rebuilt rebuild(engine::LayerStore& store, const LayerManifest& manifest, Source
     const Provenance& then = manifest.provenance;
     if (!then.steps.empty())
       throw failure("it was made by build steps").hint("dsec build --no-cache, which runs the steps again");
-    if (const std::string here = Mkfs::find().version; here != then.mkfs)
-      throw failure("it was written by mkfs.erofs " + then.mkfs + ", this host has " + here)
-          .hint("DSEC_MKFS_EROFS=FILE with a mkfs.erofs of that version");
+    check_mkfs(then);
     const auto session = store.begin_session();
     const LayerManifest now = make_layer(*session, source, options_of(manifest), progress);
     if (now.provenance.source != then.source)
       throw usage_error("it was made from a source of the kind " + quote(then.source) + ", not " +
                         quote(now.provenance.source));
-    Rebuilt result{now.digest(), {}};
-    compare("input", then.inputs, now.provenance.inputs, result.differences);
-    compare("option", then.options, now.provenance.options, result.differences);
-    compare("blob", blobs_of(manifest), blobs_of(now), result.differences);
-    if (result.differences.empty() && result.digest != manifest.digest())
-      result.differences.push_back("manifest: was " + manifest.digest().str() + ", is " + result.digest.str());
-    return result;
+    return compare(manifest, now);
+  });
+}
+
+Rebuilt rebuild_steps(engine::LayerStore& store, const LayerManifest& manifest, const Project& project,
+                      const LayerRecipe& recipe, const InputOptions& options, Progress& progress) {
+  return attempt("cannot make " + manifest.name.str() + " again", [&] {
+    refuse_commands(recipe);
+    check_mkfs(manifest.provenance);
+    const auto session = store.begin_session();
+    const auto inputs = open_inputs(project, recipe, options, progress);
+    std::vector<engine::StoredLayer> below, made;
+    if (const std::optional<Digest>& built_on = manifest.provenance.built_on)
+      below = stack_up_to(LayerRef::of(*built_on), [&](const LayerRef& ref) { return store.get(ref); });
+    StackLookup lookup(below, store);
+    StepChain chain(recipe, inputs, below);
+    for (const std::optional<RecipeInput>& input : inputs) {
+      chain.next();
+      if (!input) continue;
+      Examined source(*input->source, input->facts);
+      made.push_back(unstored(make_layer(
+          *session, source, {.name = recipe.name, .tag = "", .to = input->to, .platform = recipe.platform}, progress)));
+    }
+    const std::unique_ptr<Source> merged = make_merge_source(made, store, lookup, chain.facts());
+    return compare(manifest, make_layer(*session, *merged, options_of(manifest), progress));
   });
 }
 

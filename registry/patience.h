@@ -16,7 +16,8 @@ struct Patience {
 
 void limit(http::ClientOptions& options, const Patience& patience);
 
-/// Like open_registry() for reading, for who has others to ask, or somebody who waits. A directory knows no patience.
+/// Like open_registry() for reading, for who has others to ask, or somebody who waits. Of a directory only the rings of
+/// a 3FS client know patience.
 std::unique_ptr<Registry> open_registry(const RegistryAddress& address, const Patience& patience, Progress& progress);
 
 }  // namespace dsec::registry

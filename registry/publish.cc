@@ -1,121 +1,30 @@
 #include "registry/publish.h"
 
-#include <algorithm>
-#include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "core/base/error.h"
-#include "core/base/units.h"
+#include "registry/publication.h"
 #include "registry/registry.h"
+#include "registry/store/chunk_digests.h"
+#include "registry/store/working_set.h"
 
 namespace dsec::registry {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-std::chrono::milliseconds since(Clock::time_point start) {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
+// What came with the layer when it was pulled on demand.
+std::optional<PrefetchList> kept_list(const LocalStore& store, const engine::StoredLayer& layer) {
+  PrefetchList list{layer.digest, {}};
+  for (const LayerImage& image : layer.manifest.images) {
+    const Blob *const data = image.find(BlobRole::Data), *const chunks = image.find(BlobRole::Chunks);
+    if (!data || !chunks) continue;
+    std::vector<ChunkRun> runs = store.prefetch_list(data->digest, chunks->digest, chunks_of(data->size, kChunkSize));
+    if (!runs.empty()) list.blobs.push_back({data->digest, std::move(runs)});
+  }
+  if (list.blobs.empty()) return std::nullopt;
+  return list;
 }
-
-std::string rate(std::uint64_t bytes, std::chrono::milliseconds duration) {
-  const auto ms = static_cast<std::uint64_t>(std::max<std::int64_t>(duration.count(), 1));
-  return format_size(bytes) + " in " + format_duration(duration) + ", " + format_size(bytes * 1000 / ms) + "/s";
-}
-
-std::map<Digest, Blob> blobs_of(const LayerManifest& manifest) {
-  std::map<Digest, Blob> blobs;
-  for (const LayerImage& image : manifest.images)
-    for (const Blob& blob : image.blobs) blobs.emplace(blob.digest, blob);
-  return blobs;
-}
-
-class Publication {
- public:
-  Publication(LocalStore& store, Registry& registry, const PublishOptions& options, Progress& progress)
-      : store_(store), registry_(registry), options_(options), progress_(progress), session_(store.begin_session()) {}
-
-  /// Holds all layers in the store and announces their blobs in the registry, before anything is looked at.
-  void prepare(std::span<const LayerRef> refs) {
-    std::set<Digest> blobs;
-    const auto add = [&](const LayerRef& ref, const engine::StoredLayer& layer) {
-      for (const auto& [digest, blob] : blobs_of(layer.manifest)) {
-        session_->hold(digest);
-        blobs.insert(digest);
-      }
-      layers_.push_back({ref, layer});
-    };
-    const auto announced = [&](const Digest& digest) {
-      return std::any_of(layers_.begin(), layers_.end(),
-                         [&](const Wanted& wanted) { return wanted.layer.digest == digest; });
-    };
-    for (const LayerRef& ref : refs) {
-      const engine::StoredLayer layer = store_.get(ref);
-      // What a snapshot stands on first, so that nobody finds it without; under no tag.
-      for (const Digest& lower : layer.manifest.lowers)
-        if (!announced(lower)) add(LayerRef::of(lower), store_.get(LayerRef::of(lower)));
-      add(ref, layer);
-    }
-    publisher_ = registry_.publisher(store_, std::move(blobs));
-  }
-
-  PublishResult run() {
-    const auto start = Clock::now();
-    for (const Wanted& wanted : layers_)
-      attempt("cannot publish " + wanted.ref.str() + " to " + registry_.address().shown(),
-              [&] { publish_layer(wanted.ref, wanted.layer); });
-    attempt("cannot write the catalogue of " + registry_.address().shown(), [&] { publisher_->finish(); });
-    result_.duration = since(start);
-    return std::move(result_);
-  }
-
- private:
-  void publish_layer(const LayerRef& ref, const engine::StoredLayer& layer) {
-    const std::string step = "publish " + ref.str();
-    const auto start = Clock::now();
-    PublishedLayer published{ref.str(), layer.digest, layer.manifest.total_size(), 0};
-    progress_.begin(step);
-    std::uint64_t done = 0;
-    const auto blobs = blobs_of(layer.manifest);
-    for (const auto& [digest, blob] : blobs) {
-      const bool copied =
-          put_blob(blob, [&](std::uint64_t part) { progress_.advance(step, done + part, published.bytes); });
-      (copied ? published.bytes_copied : result_.bytes_present) += blob.size;
-      done += blob.size;
-      progress_.advance(step, done, published.bytes);
-    }
-    // Somebody's repair may have removed a blob between our looking and its seeing our lease.
-    for (const auto& [digest, blob] : blobs)
-      if (!publisher_->has_blob(blob)) put_blob(blob, [](std::uint64_t) {});
-    attempt("cannot write the manifest", [&] { publisher_->put_manifest(layer.manifest); });
-    if (ref.tag) attempt("cannot write the tag", [&] { publisher_->put_tag(*ref.name, *ref.tag, layer.manifest); });
-    result_.bytes_copied += published.bytes_copied;
-    progress_.end(step, published.bytes_copied ? rate(published.bytes_copied, since(start)) : "was there already");
-    result_.layers.push_back(std::move(published));
-  }
-
-  // False when nothing had to be copied.
-  bool put_blob(const Blob& blob, const std::function<void(std::uint64_t)>& advance) {
-    if (publisher_->has_blob(blob)) {
-      if (options_.verify_existing) publisher_->verify_blob(blob);
-      return false;
-    }
-    return attempt("cannot copy blob " + blob.digest.brief(), [&] { return publisher_->put_blob(blob, advance); });
-  }
-
-  LocalStore& store_;
-  Registry& registry_;
-  const PublishOptions& options_;
-  Progress& progress_;
-  std::unique_ptr<engine::BlobSession> session_;
-  std::unique_ptr<Publisher> publisher_;
-  struct Wanted {
-    LayerRef ref;
-    engine::StoredLayer layer;
-  };
-  std::vector<Wanted> layers_;
-  PublishResult result_;
-};
 
 }  // namespace
 
@@ -123,9 +32,49 @@ PublishResult publish(LocalStore& store, std::span<const LayerRef> refs, const R
                       const PublishOptions& options, Progress& progress) {
   for (const LayerRef& ref : refs) store.get(ref);  // before a registry is made for a name that is wrong
   const std::unique_ptr<Registry> registry = open_registry(address, OpenMode::Write, progress);
-  Publication publication(store, *registry, options, progress);
-  publication.prepare(refs);
-  return publication.run();
+  const auto session = store.begin_session();
+  std::vector<WantedLayer> layers;
+  std::set<Digest> wanted;
+  const auto add = [&](const LayerRef& ref, const engine::StoredLayer& layer) {
+    for (const auto& [digest, blob] : blobs_of(layer.manifest)) session->hold(digest);
+    wanted.insert(layer.digest);
+    layers.push_back({ref.str(), layer.digest, layer.manifest});
+    if (ref.tag) layers.back().tags.push_back({*ref.name, *ref.tag});
+    // One that is there already may be newer.
+    if (const auto list = kept_list(store, layer); list && !registry->prefetch_list(layer.digest))
+      layers.back().prefetch_list = list->text();
+  };
+  for (const LayerRef& ref : refs) {
+    const engine::StoredLayer layer = store.get(ref);
+    // What a snapshot stands on first, so that nobody finds it without; under no tag.
+    for (const Digest& lower : layer.manifest.lowers)
+      if (!wanted.contains(lower)) add(LayerRef::of(lower), store.get(LayerRef::of(lower)));
+    add(ref, layer);
+  }
+  const auto contents = contents_of(store);
+  PublishResult result = Publication(*registry, *contents, options, progress).run(layers, store.home().host_id());
+  for (const WantedLayer& layer : layers) note_source(store, layer.digest, {address.url(), address.allow_any_fs});
+  return result;
+}
+
+void require_publishable(LocalStore& store, const RegistryAddress& address, Progress& progress) {
+  const auto contents = contents_of(store);
+  const std::unique_ptr<Registry> registry = open_registry(address, OpenMode::Read, progress);
+  (void)registry->publisher(*contents, store.home().host_id(), {});
+}
+
+bool publish_prefetch_list(LocalStore& store, const PrefetchList& list, const RegistryAddress& address,
+                           Progress& progress) {
+  const LayerRef layer = LayerRef::of(list.layer);
+  return attempt("cannot publish the prefetch list of " + list.layer.brief() + " to " + address.shown(), [&] {
+    const std::unique_ptr<Registry> registry = open_registry(address, OpenMode::Read, progress);
+    if (!registry->resolve(layer)) return false;
+    const auto contents = contents_of(store);
+    const auto publisher = registry->publisher(*contents, store.home().host_id(), {list.layer});
+    publisher->begin(progress);
+    publisher->put_prefetch_list(store.get(layer).manifest, list.text());
+    return true;
+  });
 }
 
 }  // namespace dsec::registry

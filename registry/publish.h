@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/base/progress.h"
+#include "registry/layout/prefetch_list.h"
 #include "registry/registry_url.h"
 #include "registry/store/local_store.h"
 
@@ -32,5 +33,12 @@ struct PublishResult {
 /// number of publishers may do so at once; of two that set the same tag the last wins.
 PublishResult publish(LocalStore& store, std::span<const LayerRef> refs, const RegistryAddress& address,
                       const PublishOptions& options, Progress& progress);
+
+/// Throws Error when the registry is not there or cannot be published to.
+void require_publishable(LocalStore& store, const RegistryAddress& address, Progress& progress);
+/// Puts the list beside its layer, which the store has, in place of one that is there; false when the registry does not
+/// have the layer.
+bool publish_prefetch_list(LocalStore& store, const PrefetchList& list, const RegistryAddress& address,
+                           Progress& progress);
 
 }  // namespace dsec::registry

@@ -6,14 +6,18 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "core/base/config.h"
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/units.h"
+#include "registry/layout/prefetch_list.h"
 #include "registry/registries.h"
 #include "registry/registry.h"
 #include "registry/store/chunk_digests.h"
+#include "registry/store/working_set.h"
 
 namespace dsec::registry {
 namespace {
@@ -52,8 +56,11 @@ class Pulling {
       for (const Blob& blob : image.blobs)
         if (seen.insert(blob.digest).second && !find_blob(blob) && !leave_blob(image, blob)) missing.push_back(blob);
     check_space(store_, missing);
+    if (on_demand_) keep_prefetch_list(digest, manifest);
     for (const Blob& blob : missing) copy_blob(blob);
+    for (const auto& [blob, chunks] : left_) hold_left(blob, chunks);
     store_.add(manifest, "", engine::Trust::Foreign, *session_);
+    note_source(store_, digest, {registry_.address().url(), registry_.address().allow_any_fs});
     if (ref.tag) store_.tag(digest, *ref.name, *ref.tag);
     progress_.end(step_, copied_ ? format_size(copied_) : "was there already");
     return {store_.get(LayerRef::of(digest)), copied_, present_, in_place_, on_demand_};
@@ -81,12 +88,49 @@ class Pulling {
     const Blob* const chunks = image.find(BlobRole::Chunks);
     if (mode_ != PullMode::OnDemand || blob.role != BlobRole::Data || !chunks || store_.has_blob(blob.digest))
       return false;
-    if (chunks->size != chunks_of(blob.size) * kRawDigestSize)
+    if (!chunk_size_of(blob.size, chunks->size))
       throw failure("the manifest gives blob " + blob.digest.brief() + " chunk digests that cannot be its own");
-    const RegistryAddress& address = registry_.address();
-    store_.hold_on_demand(*session_, blob, chunks->digest, {address.url(), address.allow_any_fs});
+    // What is larger would keep the loader from others, and comes whole.
+    if (chunks->size > kLargestChunkDigests) return false;
+    left_.emplace_back(blob, chunks->digest);
     on_demand_ += blob.size;
     return true;
+  }
+
+  // A manifest may give it any size. The digest of the last chunk, which must end with the blob, fixes it for whoever
+  // names the blob with these chunk digests.
+  void hold_left(const Blob& blob, const Digest& chunks) {
+    const auto known = store_.on_demand(blob.digest, chunks);
+    if (!known || known->blob.size != blob.size) check_end(blob, chunks);
+    const RegistryAddress& address = registry_.address();
+    store_.hold_on_demand(*session_, blob, chunks, {address.url(), address.allow_any_fs});
+  }
+
+  void check_end(const Blob& blob, const Digest& chunks) {
+    attempt("cannot load blob " + blob.digest.brief() + " on demand", [&] {
+      const ChunkDigests digests(read_file(store_.blob_path(chunks), kLargestChunkDigests), blob.size);
+      if (digests.count() == 0) return;
+      const std::uint64_t last = digests.count() - 1;
+      std::vector<std::byte> bytes(digests.size_of(last));
+      try {
+        registry_.read_range(blob, last * digests.chunk_size(), bytes);
+      } catch (Error& error) {
+        throw std::move(error.hint("pull it without --on-demand, which needs no parts of blobs"));
+      }
+      if (!digests.fits(last, bytes))
+        throw failure("its last bytes are not those of the layer, which gives it " + std::to_string(blob.size))
+            .hint("pull it without --on-demand, which tells what is wrong with it");
+    });
+  }
+
+  // Without one all goes on: it only tells what to fetch first.
+  void keep_prefetch_list(const Digest& digest, const LayerManifest& manifest) {
+    try {
+      if (const auto text = registry_.prefetch_list(digest))
+        store_.keep_prefetch_list(PrefetchList::parse(*text, digest, manifest), manifest);
+    } catch (const Error& error) {
+      progress_.warn(error.message());
+    }
   }
 
   void copy_blob(const Blob& blob) {
@@ -111,6 +155,7 @@ class Pulling {
   std::string step_;
   Progress& progress_;
   std::unique_ptr<engine::BlobSession> session_;
+  std::vector<std::pair<Blob, Digest>> left_;  ///< what comes when it is read, and its chunk digests
   std::uint64_t total_ = 0;
   std::uint64_t copied_ = 0, present_ = 0, in_place_ = 0, on_demand_ = 0;
 };
@@ -150,28 +195,54 @@ PullResult pull(LocalStore& store, const LayerRef& ref, const RegistryAddress& a
   });
 }
 
+namespace {
+
+// The blob, and what others give another size who name it with other chunk digests: who of them lies shows when it has
+// come.
+std::vector<OnDemandBlob> claims_of(LocalStore& store, const OnDemandBlob& blob) {
+  std::vector<OnDemandBlob> claims{blob};
+  std::set<Digest> others;
+  {
+    const auto index = store.index().take();
+    Statement query = index->prepare("SELECT chunks FROM blob_sources WHERE blob = ? AND size <> ?");
+    query.bind(blob.blob.digest.hex()).bind(static_cast<std::int64_t>(blob.blob.size));
+    while (query.step()) others.insert(Digest::parse(query.text(0)));
+  }
+  for (const Digest& chunks : others)
+    if (auto claim = store.on_demand(blob.blob.digest, chunks)) claims.push_back(std::move(*claim));
+  return claims;
+}
+
+void fetch_from(LocalStore& store, const Blob& blob, const BlobOrigin& origin, const std::string& step,
+                Progress& progress) {
+  RegistryAddress address = find_registry(Config::load(), origin.registry);
+  address.allow_any_fs = address.allow_any_fs || origin.allow_any_fs;
+  const std::unique_ptr<Registry> registry = open_registry(address, OpenMode::Read, progress);
+  const auto session = store.begin_session();
+  TempFile file = session->new_file();
+  const Digest found =
+      registry->copy_blob(blob, file.fd(), [&](std::uint64_t done) { progress.advance(step, done, blob.size); });
+  if (found != blob.digest)
+    throw failure("the copy of registry " + address.shown() + " is damaged: its bytes have " + found.str());
+  session->adopt(std::move(file), BlobRole::Data, found);
+  progress.end(step, format_size(blob.size));
+}
+
+}  // namespace
+
 void fetch_whole(LocalStore& store, const OnDemandBlob& blob, Progress& progress) {
   const std::string step = "fetch the rest of " + blob.layer;
   progress.begin(step);
   attempt("cannot fetch blob " + blob.blob.digest.brief() + " of layer " + blob.layer, [&] {
-    check_space(store, {blob.blob});
     std::optional<Error> last;
-    for (const BlobOrigin& origin : blob.origins) {
-      try {
-        RegistryAddress address = find_registry(Config::load(), origin.registry);
-        address.allow_any_fs = address.allow_any_fs || origin.allow_any_fs;
-        const std::unique_ptr<Registry> registry = open_registry(address, OpenMode::Read, progress);
-        const auto session = store.begin_session();
-        TempFile file = session->new_file();
-        const Digest found = registry->copy_blob(
-            blob.blob, file.fd(), [&](std::uint64_t done) { progress.advance(step, done, blob.blob.size); });
-        if (found != blob.blob.digest)
-          throw failure("the copy of registry " + address.shown() + " is damaged: its bytes have " + found.str());
-        session->adopt(std::move(file), BlobRole::Data, found);
-        progress.end(step, format_size(blob.blob.size));
-        return;
-      } catch (const Error& error) {
-        last = error;
+    for (const OnDemandBlob& claim : claims_of(store, blob)) {
+      for (const BlobOrigin& origin : claim.origins) {
+        try {
+          check_space(store, {claim.blob});
+          return fetch_from(store, claim.blob, origin, step, progress);
+        } catch (const Error& error) {
+          last = error;
+        }
       }
     }
     throw last ? std::move(*last) : failure("no registry is known that has it");

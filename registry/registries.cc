@@ -91,7 +91,7 @@ std::vector<RegistryTag> registry_tags(const RegistryAddress& address, Progress&
   const std::unique_ptr<Registry> registry = open_registry(address, OpenMode::Read, progress);
   std::vector<RegistryTag> tags;
   for (const CatalogTag& tag : registry->tags(name)) {
-    RegistryTag row{tag.str(), {}, 0, "", ""};
+    RegistryTag row{.ref = tag.str(), .digest = {}, .platform = "", .problem = ""};
     try {
       row.digest = registry->tag(tag.name, tag.tag);
       if (!row.digest) continue;  // removed since it was listed
@@ -100,6 +100,7 @@ std::vector<RegistryTag> registry_tags(const RegistryAddress& address, Progress&
       row.platform = manifest.platform;
     } catch (const Error& error) {
       row.problem = error.message();
+      row.foreign = error.kind() == ErrorKind::Usage;
     }
     tags.push_back(std::move(row));
   }

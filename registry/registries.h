@@ -32,10 +32,11 @@ RegistryAddress find_registry(const Config& config, const std::string& name_or_u
 /// One tag of a registry.
 struct RegistryTag {
   std::string ref;               ///< "base/debian:12"
-  std::optional<Digest> digest;  ///< empty when the tag is damaged
+  std::optional<Digest> digest;  ///< empty when the tag is damaged or foreign
   std::uint64_t bytes = 0;       ///< of the layer's blobs; 0 when its manifest cannot be read
   std::string platform;
-  std::string problem;  ///< why digest or size are not known; empty otherwise
+  std::string problem;   ///< why digest or size are not known; empty otherwise
+  bool foreign = false;  ///< it is no layer, an image for example, which is no fault
 };
 /// All tags, or those of one name ("base/debian"); sorted.
 std::vector<RegistryTag> registry_tags(const RegistryAddress& address, Progress& progress,

@@ -18,7 +18,7 @@ std::unique_ptr<Registry> open_registry(const RegistryAddress& address, OpenMode
     case RegistryAddress::Kind::S3:
       return open_web_registry(address, mode, progress);
     default:
-      return open_directory_registry(address, mode);
+      return open_directory_registry(address, mode, progress);
   }
 }
 
@@ -30,14 +30,15 @@ std::unique_ptr<Registry> open_registry(const RegistryAddress& address, const Pa
     case RegistryAddress::Kind::S3:
       return open_web_registry(address, OpenMode::Read, progress, patience);
     default:
-      return open_directory_registry(address, OpenMode::Read);
+      return open_directory_registry(address, OpenMode::Read, progress, patience.stall / 2);
   }
 }
 
 void limit(http::ClientOptions& options, const Patience& patience) {
   options.connect_timeout = options.stall_timeout = patience.stall;
   options.retry.tries = patience.tries;
-  options.retry.patience = patience.stall;
+  // A server that asks to be left alone for so long is obeyed while somebody may still wait.
+  options.retry.patience = 4 * patience.stall;
 }
 
 Error not_in_registry(Registry& registry, const LayerRef& ref) {
@@ -58,6 +59,13 @@ Error not_in_registry(Registry& registry, const LayerRef& ref) {
   for (const std::string& near : nearest_names(ref.str(), known)) error.hint(near);
   if (error.hints().empty()) error.hint("dsec registry tags, which lists what the registry holds");
   return error;
+}
+
+std::set<Digest> tagged_layers(Registry& registry) {
+  std::set<Digest> layers;
+  for (const CatalogTag& tag : registry.tags({}))
+    if (const auto layer = registry.tag(tag.name, tag.tag)) layers.insert(*layer);
+  return layers;
 }
 
 std::optional<Digest> only_layer(const LayerRef& ref, const std::vector<Digest>& found) {

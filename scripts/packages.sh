@@ -3,19 +3,23 @@
 
 readonly packages_build="g++ cmake ninja-build pkg-config ccache git ca-certificates
   libarchive-dev libgit2-dev libsqlite3-dev libyaml-cpp-dev libcurl4-openssl-dev libssl-dev libseccomp-dev
-  zlib1g-dev libzstd-dev liblzma-dev libbz2-dev catch2 libcli11-dev nlohmann-json3-dev libfmt-dev libspdlog-dev"
-readonly packages_test="python3 python3-pytest python3-pytest-timeout attr acl busybox-static bzip2 xz-utils zstd umoci
-  e2fsprogs"
+  zlib1g-dev libzstd-dev liblzma-dev liblz4-dev libbz2-dev catch2 libcli11-dev nlohmann-json3-dev libfmt-dev libspdlog-dev"
+readonly packages_test="python3 python3-pytest python3-pytest-timeout python3-pytest-xdist attr acl busybox-static bzip2 xz-utils zstd umoci
+  e2fsprogs python3-jsonschema python3-paramiko openssh-client"
 # Servers and tools of the lane that talks to registries.
 readonly packages_registry="docker-registry skopeo umoci apache2-utils openssl nginx nodejs npm python3-botocore"
-# What the sandbox lane compares with, and looks at pages with.
-readonly packages_sandbox="buildah chromium"
+# What the sandbox lane compares with, looks at pages with, and installs.
+readonly packages_sandbox="buildah chromium pandoc"
 readonly packages_guest="qemu-system-x86 cpio mmdebstrap"
+# The lane that starts virtual machines.
+readonly packages_vm="qemu-system-x86 e2fsprogs busybox-static"
 readonly packages_lint="clang-format-14 shellcheck"
 readonly packages_tidy="clang-tidy"
 readonly packages_clang="clang libclang-rt-dev"
-readonly packages_bench="python3 podman runc bubblewrap mmdebstrap"
+readonly packages_bench="python3 podman runc bubblewrap mmdebstrap docker-registry skopeo umoci iproute2 dpkg-dev"
 readonly packages_demo="mmdebstrap git python3 dpkg-dev"
+# Makes the man pages that are installed.
+readonly packages_install="pandoc"
 
 is_installed() {
   # Node.js from elsewhere brings its own, beside which Debian's cannot be installed.

@@ -28,20 +28,34 @@ def reason_to_leave_out(item) -> str | None:
     return None
 
 
+LEFT_OUT = pytest.StashKey[collections.Counter]()
+
+
 def pytest_collection_modifyitems(config, items):
     """Tests for another host are deselected, not skipped: a skip is a failure in the lane that exists for the test."""
     left_out = {item: reason for item in items if (reason := reason_to_leave_out(item))}
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=list(left_out))
-    config.stash[LEFT_OUT] = left_out
+    config.stash[LEFT_OUT] = collections.Counter((item.path.name, reason) for item, reason in left_out.items())
 
 
-LEFT_OUT = pytest.StashKey[dict]()
+def pytest_sessionfinish(session):
+    # A worker has no terminal: the one that started it tells, and each of them left out the same.
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = [[*key, count] for key, count in
+                                                   session.config.stash.get(LEFT_OUT, {}).items()]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    if told := getattr(node, "workeroutput", {}).get("left_out"):
+        node.config.stash[LEFT_OUT] = collections.Counter({(file, reason): count for file, reason, count in told})
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    counts = collections.Counter((item.path.name, reason) for item, reason in config.stash.get(LEFT_OUT, {}).items())
-    for (file, reason), count in sorted(counts.items()):
+    if config.option.markexpr == "alone":
+        return  # told by the run of the others
+    for (file, reason), count in sorted(config.stash.get(LEFT_OUT, {}).items()):
         terminalreporter.write_line(f"left out: {count} of {file}: {reason}")
 
 

@@ -26,7 +26,8 @@ struct Options {
   ProjectFlags project;
   std::vector<std::string> targets, registries, secrets;
   std::optional<std::uint64_t> jobs;
-  bool no_cache = false, offline = false, locked = false, shell = false, pull = false;
+  bool no_cache = false, locked = false, shell = false, pull = false;
+  std::optional<bool> offline;
 };
 
 // Where the step left its sandbox, as the step saw it.
@@ -39,12 +40,13 @@ void open_shell(engine::Engine& engine, const std::string& id, const ExecSpec& f
 }
 
 layers::BuildOptions build_options(const Options& options, Invocation& call) {
-  if (options.pull && (options.locked || options.offline))
+  const bool offline = is_offline(options.offline);
+  if (options.pull && (options.locked || offline))
     throw usage_error("--pull asks registries for newer images, which --locked and --offline do not want");
   if (options.shell && !on_terminal()) throw usage_error("--shell-on-failure needs a terminal");
   layers::BuildOptions out{.targets = options.targets,
                            .no_cache = options.no_cache,
-                           .offline = options.offline,
+                           .offline = offline,
                            .locked = options.locked,
                            .pull = options.pull,
                            .secrets = parse_secrets(options.secrets),
@@ -116,7 +118,7 @@ void add_build(Command& root) {
   verb.options("--registry", "NAME|URL", options->registries,
                "Pull layers that are not here from there (default: the configured ones)");
   verb.flag("--no-cache", options->no_cache, "Make every step and layer again");
-  verb.flag("--offline", options->offline, "Refuse sources and steps that need a network");
+  declare_offline(verb, options->offline);
   verb.flag("--pull", options->pull, "Ask registries whether the images that Dockerfiles are FROM have moved");
   verb.options("--secret", "id=NAME,src=FILE", options->secrets,
                "A secret for RUN --mount=type=secret; also id=NAME,env=VARIABLE");

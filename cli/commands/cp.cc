@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "cli/command.h"
@@ -17,6 +18,7 @@
 #include "core/base/child_process.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/json_bytes.h"
 #include "runners/container/files.h"
 
 namespace dsec::cli {
@@ -125,10 +127,22 @@ std::pair<std::string, std::string> destination(const End& from, Kind source, co
   return {place.parent_path().native(), place.filename().native()};
 }
 
+/// A copy that is repeated goes where the first of its name went: that may have made the place, or the sandbox be gone.
+Kind kind_of_target(Engine& engine, const End& to, const std::string& op_id) {
+  const std::optional<Operation> first = engine.recorded(to.sandbox, op_id);
+  if (!first || first->kind != "write") return kind_of(engine, to);
+  const Json request = parse_json(first->request, "of the record");
+  return bytes_of_json(request.at("path")) == to.path ? Kind::Directory : Kind::Missing;
+}
+
 void copy_here(Engine& engine, const End& from, const End& to, const SandboxFiles& here, const Options& asked) {
-  // Its own link, as it is, unless the path says otherwise.
-  const Kind source = is_there(engine, from.sandbox, from.path + '/') ? Kind::Directory : Kind::File;
-  const auto [directory, name] = destination(from, source, to, kind_of(engine, to));
+  const Kind target = kind_of(engine, to);
+  Kind source = target == Kind::File ? Kind::File : Kind::Directory;
+  // Its own link, as it is, unless the path says otherwise. What is recorded need not be there any more, and its kind
+  // was right for its place.
+  if (!engine.recorded(from.sandbox, asked.op_id))
+    source = is_there(engine, from.sandbox, from.path + '/') ? Kind::Directory : Kind::File;
+  const auto [directory, name] = destination(from, source, to, target);
   runners::UnpackOptions options{.name = name, .owner = {}};
   if (!asked.archive) options.owner = ::geteuid();
   pass_stream([&](int fd) { engine.copy_out(from.sandbox, from.path, fd, operation_context(asked.op_id)); },
@@ -138,7 +152,7 @@ void copy_here(Engine& engine, const End& from, const End& to, const SandboxFile
 void copy_there(Engine& engine, const End& from, const End& to, const SandboxFiles& here, const Options& asked) {
   const Kind source = kind_of(engine, from);
   if (source == Kind::Missing) throw usage_error("there is no " + quote(from.path));
-  const auto [directory, name] = destination(from, source, to, kind_of(engine, to));
+  const auto [directory, name] = destination(from, source, to, kind_of_target(engine, to, asked.op_id));
   runners::PackOptions options{.name = name, .owner = {}};
   if (!asked.archive) options.owner = 0;
   pass_stream([&](int fd) { runners::copy_out(here, from.path, fd, options); },

@@ -15,22 +15,23 @@ void run(const ProjectFlags& flags, Invocation& call) {
   const std::optional<Lock> lock = layers::read_lock(project);
   Table table({"NAME", "BASE", "WORKSPACE", "TOOLKITS", "LOCKED"});
   for (const EnvironmentSpec& environment : project.environments) {
+    const auto name_of = [&](const LayerRef& ref) { return layers::actual_ref(project, ref).str(); };
     const bool locked = lock && lock->environments.contains(environment.name);
     std::string toolkits;
     Json names = Json::array();
     for (const auto& ref : environment.toolkits) {
-      toolkits += (toolkits.empty() ? "" : " ") + ref.str();
-      names.push_back(ref.str());
+      toolkits += (toolkits.empty() ? "" : " ") + name_of(ref);
+      names.push_back(name_of(ref));
     }
-    const std::string workspace = environment.workspace ? environment.workspace->str() : "";
+    const std::string workspace = environment.workspace ? name_of(*environment.workspace) : "";
     if (call.out().json())
       call.out().json_line({{"name", environment.name},
-                            {"base", environment.base.str()},
+                            {"base", name_of(environment.base)},
                             {"workspace", environment.workspace ? Json(workspace) : Json(nullptr)},
                             {"toolkits", names},
                             {"locked", locked}});
     else
-      table.row({environment.name, environment.base.str(), workspace, toolkits, locked ? "yes" : "no"});
+      table.row({environment.name, name_of(environment.base), workspace, toolkits, locked ? "yes" : "no"});
   }
   if (!call.out().json()) call.out().table(table);
 }

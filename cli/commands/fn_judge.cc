@@ -176,8 +176,7 @@ void add_fn_judge(Command& fn) {
   verb.positional("TYPE", options->function.type, "Function of dsec.yaml");
   declare(verb, options->function);
   verb.option("--cases", "DIR", options->cases, "Folder with NAME.in and NAME.out (or NAME.ans) for each case");
-  verb.choice("--compare", options->compare, {"exact", "tokens", "floats"},
-              "How outputs are compared (default: tokens)");
+  verb.choice("--compare", options->compare, {"exact", "tokens", "floats"}, "How outputs are compared");
   verb.decimal("--tolerance", options->tolerance, "Of floats, absolute or relative (default: 0.000001)");
   verb.option("--checker", "TYPE", options->checker,
               "Function that judges instead: it finds the files input, output and expected, and exits with 0 or 1");

@@ -27,7 +27,8 @@ void run(const Options& options, Invocation& call) {
     throw usage_error(quote(options.ports) + " does not end with a port").hint("dsec forward SANDBOX 8000:80");
   engine::Engine& engine = call.wiring().engine();
   const engine::SandboxInfo info = engine.inspect(options.sandbox);
-  if (info.state != engine::SandboxState::Running)
+  // The first connection resumes one that is paused.
+  if (info.state != engine::SandboxState::Running && info.state != engine::SandboxState::Paused)
     throw usage_error("sandbox " + quote(options.sandbox) + " is " + std::string(engine::to_string(info.state)));
   std::string bound;
   const UniqueFd listener =

@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/invocation.h"
+#include "cli/trace_home.h"
 #include "cli/wiring.h"
 #include "core/base/config.h"
 #include "core/base/units.h"
@@ -52,6 +53,7 @@ registry::GcPorts ports(Wiring& wiring) {
 void run(const Options& options, Invocation& call) {
   const bool dry_run = options.dry_run;
   std::vector<std::string> problems;
+  if (!dry_run && ::geteuid() == 0) TraceHome::remove_abandoned(call.wiring().home(), problems);
   // First: layers of steps that nothing remembers go in the same run.
   const auto caches = call.wiring().prune_build_caches(options.build_cache, dry_run, problems);
   registry::GcResult result = registry::collect_garbage(call.wiring().store(), ports(call.wiring()), dry_run);

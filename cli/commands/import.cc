@@ -53,6 +53,8 @@ layers::ImportOptions import_options(const Options& options) {
   out.limits.entries = options.entries.value_or(out.limits.entries);
   out.limits.path_bytes = options.path_bytes.value_or(out.limits.path_bytes);
   out.limits.ratio = options.ratio.value_or(out.limits.ratio);
+  if (out.limits.ratio == 0)
+    throw usage_error("--max-ratio 0 would refuse every input").hint("1 refuses what is packed at all");
   out.labels = parse_labels(options.labels);
   return out;
 }
@@ -109,10 +111,10 @@ void add_import(Command& root) {
   Command& verb =
       root.verb("import", "Make a layer of an image, an archive, a folder, a git repository or a Dockerfile");
   verb.positional("NAME", options->name, "KIND/NAME[:TAG] of the new layer; KIND: base, workspace, toolkit");
-  verb.positional(
-      "SOURCE", options->source,
-      "docker://HOST/REPO[:TAG|@DIGEST], oci-layout:DIR[:REF], oci-archive:FILE, "
-      "docker-archive:FILE[:REF], tar:FILE|-, dir:PATH, git:PATH|URL@REV, debootstrap:SUITE or dockerfile:DIR");
+  verb.positional("SOURCE", options->source,
+                  "docker://HOST/REPO[:TAG|@DIGEST], oci-layout:DIR[:REF], oci-archive:FILE, "
+                  "docker-archive:FILE[:REF], tar:FILE|-, dir:PATH, git:PATH|URL@REV, overlaybd:FILE[,FILE], "
+                  "debootstrap:SUITE or dockerfile:DIR");
   verb.option("--to", "PATH", options->to,
               "Where the files go inside the layer (default: /workspace for git, / otherwise)");
   verb.option("--platform", "OS/ARCH", options->platform, "Which image of an index (default: this host's)");

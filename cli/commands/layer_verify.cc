@@ -73,8 +73,8 @@ void add_layer_verify(Command& layer) {
   declare(verb, options->from.project);
   verb.note("Exit code 3 when something differs. A damaged blob is marked: importing or pulling it again replaces it.");
   verb.note(
-      "--rebuild leaves nothing in the store. Layers with build steps, and layers written by another mkfs.erofs, are "
-      "refused.");
+      "--rebuild leaves nothing in the store. Layers with steps that run commands, and layers written by another "
+      "mkfs.erofs, are refused.");
   verb.example("dsec layer verify --rebuild workspace/toolz --from git:./toolz@3f2c9d1");
   verb.runs([options](Invocation& call) { run(*options, call); });
 }

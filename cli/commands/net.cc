@@ -127,34 +127,37 @@ void log(const LogFlags& flags, Invocation& call) {
 
 struct SetFlags {
   std::string name, phase, op_id;
-  std::vector<std::string> allow, deny;
-  bool nothing = false;
+  std::vector<std::string> allow, deny, inject;
+  bool nothing = false, no_inject = false;
   std::optional<bool> strict;
 };
 
 void set(const SetFlags& flags, Invocation& call) {
   engine::Engine& engine = call.wiring().engine();
   const bool rules = flags.nothing || !flags.allow.empty() || !flags.deny.empty();
-  if (!rules && flags.phase.empty() && !flags.strict)
-    throw usage_error("nothing to set is given").hint("use --allow, --deny, --nothing, --strict or --phase");
-  if (flags.nothing && !flags.allow.empty()) throw usage_error("--nothing and --allow contradict each other");
-  const engine::SandboxInfo info = engine.inspect(flags.name);
-  NetworkPlan plan = engine.network(info.id).plan.value_or(NetworkPlan{});
-  if (!flags.phase.empty()) plan.phase = flags.phase == "none" ? "" : flags.phase;
-  const auto own = plan.phases.find(plan.phase);
-  NetworkPolicy& policy = own == plan.phases.end() ? plan.base : own->second;
+  const bool secrets = flags.no_inject || !flags.inject.empty();
+  if (!rules && !secrets && flags.phase.empty() && !flags.strict)
+    throw usage_error("nothing to set is given").hint("use --allow, --deny, --nothing, --inject, --strict or --phase");
+  if (flags.nothing && (!flags.allow.empty() || !flags.inject.empty()))
+    throw usage_error("--nothing contradicts --allow and --inject");
+  if (flags.no_inject && !flags.inject.empty()) throw usage_error("--no-inject and --inject contradict each other");
+  NetworkChange change;
+  if (!flags.phase.empty()) change.phase = flags.phase == "none" ? "" : flags.phase;
   if (rules) {
-    policy.allow.clear();
-    policy.deny.clear();
-    if (flags.nothing) policy.inject.clear();
-    for (const auto& text : flags.allow) policy.allow.push_back(NetworkRule::parse(text));
-    for (const auto& text : flags.deny) policy.deny.push_back(NetworkRule::parse(text));
+    change.rules.emplace();
+    for (const auto& text : flags.allow) change.rules->allow.push_back(NetworkRule::parse(text));
+    for (const auto& text : flags.deny) change.rules->deny.push_back(NetworkRule::parse(text));
   }
-  if (flags.strict) policy.strict = *flags.strict;
-  attempt("cannot set the network of sandbox " + info.id,
-          [&] { engine.set_network(info.id, plan, operation_context(flags.op_id)); });
+  if (secrets || flags.nothing) change.inject.emplace();
+  for (const auto& text : flags.inject) change.inject->push_back(HeaderSecret::parse(text));
+  change.strict = flags.strict;
+  const NetworkPlan plan = attempt("cannot set the network of sandbox " + quote(flags.name), [&] {
+    return engine.set_network(flags.name, change, operation_context(flags.op_id));
+  });
   if (call.out().json())
-    call.out().json({{"id", info.id}, {"plan", to_json(*engine.network(info.id).plan)}});
+    call.out().json(
+        {{"id", flags.op_id.empty() ? engine.inspect(flags.name).id : engine.trajectory(flags.name).header.id},
+         {"plan", to_json(plan)}});
   else
     call.out().line(flags.name);
 }
@@ -185,12 +188,16 @@ void add_net_set(Command& net) {
   verb.options("--allow", "RULE", flags->allow, "Allow a preset, host, address or range, as in example.org:443");
   verb.options("--deny", "RULE", flags->deny, "Deny one, whatever is allowed");
   verb.flag("--nothing", flags->nothing, "Allow nothing");
+  verb.options("--inject", "HOST=SECRET", flags->inject,
+               "Add a secret header to plain HTTP for a host, as in a.org=env:KEY");
+  verb.flag("--no-inject", flags->no_inject, "Add no secrets any more");
   verb.flag("--strict", flags->strict, "Only TLS and HTTP that show whom they are for; --strict=false: end that");
   verb.choice("--phase", flags->phase, {"setup", "agent", "verify", "none"}, "Switch to the policy of a phase");
   declare_op_id(verb, flags->op_id);
   verb.note(
-      "The rules given are all that hold from now on, in the present phase if it has a policy of its own. Connections "
-      "that they do not allow are cut at once.");
+      "The rules given are all that hold from now on, in the present phase if it has a policy of its own, and so are "
+      "the "
+      "secrets; rules leave secrets as they are. Connections that are no longer allowed are cut at once.");
   verb.example("dsec net set web-1 --allow pypi --allow api.example.com");
   verb.runs([flags](Invocation& call) { set(*flags, call); });
 }

@@ -16,7 +16,9 @@ void add_pause(Command& root) {
   declare_op_id(verb, *op_id);
   verb.note(
       "The next operation (exec, cp, attach, diff, stop …) resumes by itself; looking (ps, inspect, stats, logs, wait, "
-      "snapshot, fork) does not. Lifetimes go on. dsec create --idle-pause does it by itself.");
+      "snapshot, fork), update and net set do not. Memory is given back where a control group of the "
+      "sandbox counts it: with cgroup v1 that takes --memory. "
+      "Lifetimes go on. dsec create --idle-pause does it by itself.");
   verb.runs([selection, op_id](Invocation& call) {
     const OperationContext context = operation_context(*op_id);
     for_each_selected(call, *selection,

@@ -1,14 +1,13 @@
 #include "registry/publish.h"
 
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/invocation.h"
+#include "cli/publish_text.h"
 #include "cli/registry_flags.h"
 #include "cli/wiring.h"
-#include "core/base/units.h"
 
 namespace dsec::cli {
 namespace {
@@ -18,24 +17,6 @@ struct Options {
   RegistryFlag to;
   bool verify = false;
 };
-
-void tell(Output& out, const registry::PublishResult& result) {
-  if (out.json()) {
-    Json layers = Json::array();
-    for (const auto& layer : result.layers)
-      layers.push_back({{"ref", layer.ref},
-                        {"digest", layer.digest.str()},
-                        {"bytes", layer.bytes},
-                        {"bytes_copied", layer.bytes_copied}});
-    return out.json({{"layers", layers},
-                     {"bytes_copied", result.bytes_copied},
-                     {"bytes_present", result.bytes_present},
-                     {"duration_ms", result.duration.count()}});
-  }
-  for (const auto& layer : result.layers)
-    out.line(layer.ref + " " + layer.digest.str() + ": " + format_size(layer.bytes_copied) + " copied of " +
-             format_size(layer.bytes));
-}
 
 void run(const Options& options, Invocation& call) {
   const registry::RegistryAddress address = find(options.to);

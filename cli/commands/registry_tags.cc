@@ -17,6 +17,7 @@ struct Options {
 void run(const Options& options, Invocation& call) {
   std::optional<LayerName> name;
   if (!options.layer.empty()) name = LayerName::parse(options.layer);
+  std::vector<std::string> problems;
   Table table({"LAYER", "DIGEST", "SIZE", "PLATFORM"});
   for (const auto& tag :
        registry::registry_tags(registry::find_registry(Config::load(), options.registry), call.progress(), name)) {
@@ -24,12 +25,19 @@ void run(const Options& options, Invocation& call) {
       call.out().json_line({{"ref", tag.ref},
                             {"digest", tag.digest ? Json(tag.digest->str()) : Json(nullptr)},
                             {"bytes", tag.bytes},
-                            {"platform", tag.platform}});
+                            {"platform", tag.platform},
+                            {"problem", tag.problem.empty() ? Json(nullptr) : Json(tag.problem)}});
     else
-      table.row({printable(tag.ref), tag.digest ? tag.digest->brief() : "damaged", format_size(tag.bytes),
-                 printable(tag.platform)});
+      table.row({printable(tag.ref),
+                 tag.digest    ? tag.digest->brief()
+                 : tag.foreign ? "no layer"
+                               : "damaged",
+                 format_size(tag.bytes), printable(tag.platform)});
+    if (!tag.problem.empty() && !tag.foreign) problems.push_back(tag.ref + ": " + tag.problem);
   }
   if (!call.out().json()) call.out().table(table);
+  for (const std::string& problem : problems) call.progress().warn(problem);
+  if (!problems.empty()) call.exit_with(1);
 }
 
 }  // namespace
@@ -39,7 +47,7 @@ void add_registry_tags(Command& registry) {
   Command& verb = registry.verb("tags", "List the layers of a registry");
   verb.positional("NAME|URL", options->registry, "The registry");
   verb.optional_positional("LAYER", options->layer, "Only tags of this KIND/NAME");
-  verb.note("With -o json, one object a line.");
+  verb.note("With -o json, one object a line. Exit code 1: a tag or its layer cannot be read.");
   verb.runs([options](Invocation& call) { run(*options, call); });
 }
 

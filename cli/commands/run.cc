@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <exception>
 #include <memory>
 
@@ -38,6 +39,19 @@ ExecResult attend_or_remove(engine::Engine& engine, const std::string& id, engin
   }
 }
 
+// Of a run that has a name: whoever else repeats it may have removed the sandbox, or its keeper has.
+std::string end_of_named(engine::Engine& engine, const std::string& id, bool remove) {
+  try {
+    const std::string reason = engine.wait(id, std::nullopt).reason;
+    if (remove) engine.remove(id, false);
+    return reason;
+  } catch (const Error&) {
+    const std::vector<engine::SandboxInfo> left = engine.list({.all = true});
+    if (std::any_of(left.begin(), left.end(), [&](const auto& info) { return info.id == id; })) throw;
+    return "";
+  }
+}
+
 void run(const Options& options, Invocation& call) {
   SandboxSpec spec = compose(call, options.sandbox);
   spec.made_for_command = true;
@@ -49,18 +63,26 @@ void run(const Options& options, Invocation& call) {
   engine::Engine& engine = call.wiring().engine();
   // From here on a signal is for the command: a sandbox that was made without one would stay.
   const ForwardedSignals signals;
-  const std::string id = engine.create(spec).id;
-  std::unique_ptr<engine::ExecStream> stream = start_or_remove(engine, id, exec);
+  const std::string& name = exec.operation.op_id;
+  const engine::MadeSandbox made =
+      name.empty() ? engine::MadeSandbox{engine.create(spec), true} : engine.create_once(spec, name);
+  const std::string& id = made.info.id;
+  std::unique_ptr<engine::ExecStream> stream = made.now ? start_or_remove(engine, id, exec) : engine.exec(id, exec);
   if (options.exec.detach) {
     stream.reset();
     return tell_id(call.out(), "id", id);
   }
-  const ExecResult result =
-      attend_or_remove(engine, id, *stream, {exec.tty, exec.open_stdin, call.out().format()}, spec.remove_at_end);
+  const ExecResult result = attend_or_remove(engine, id, *stream, {exec.tty, exec.open_stdin, call.out().format()},
+                                             spec.remove_at_end && made.now);
   stream.reset();
-  const engine::SandboxInfo info = engine.wait(id, std::nullopt);
-  if (spec.remove_at_end) engine.remove(id, false);
-  finish(call, result, exec.argv, info.reason, options.status_file);
+  std::string reason;
+  if (name.empty()) {
+    reason = engine.wait(id, std::nullopt).reason;
+    if (spec.remove_at_end) engine.remove(id, false);
+  } else {
+    reason = end_of_named(engine, id, spec.remove_at_end);
+  }
+  finish(call, result, exec.argv, reason, options.status_file);
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ void run(const RunOptions& options, Invocation& call) {
                          .timeout = options.timeout,
                          .operation = operation_context(options.op_id)};
   const bool tty = !options.detach && has_terminal(engine, options);
-  command.open_stdin = !options.detach && (options.interactive || (tty && on_terminal()));
+  command.open_stdin = options.interactive || (tty && on_terminal());
   if (tty) std::tie(command.rows, command.columns) = terminal_size();
   const ForwardedSignals signals;
   const std::unique_ptr<engine::ExecStream> stream = engine.run_in_session(options.sandbox, options.session, command);

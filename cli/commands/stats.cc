@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/exec_json.h"
 #include "cli/invocation.h"
+#include "cli/traj_text.h"
 #include "cli/wiring.h"
 #include "core/base/units.h"
 
@@ -24,7 +25,22 @@ std::string memory(const engine::SandboxStats& stats) {
 
 std::string loaded(const Json& on_demand) {
   if (on_demand.is_null()) return "-";
-  return format_size(json_u64(on_demand, "fetched")) + " of " + format_size(json_u64(on_demand, "bytes"));
+  const Json& first = on_demand["first_command_ms"];
+  return format_size(json_u64(on_demand, "fetched")) + " of " + format_size(json_u64(on_demand, "bytes")) +
+         (first.is_null()
+              ? ""
+              : ", first command after " + format_duration(std::chrono::milliseconds(first.get<std::int64_t>())));
+}
+
+// Of layers that are loaded on demand; with the time from the making of the sandbox to the end of its first command.
+Json use_of_layers(const engine::SandboxInfo& info, Invocation& call) {
+  Json use = call.wiring().on_demand_use(info.spec.layers);
+  if (use.is_null()) return use;
+  use["first_command_ms"] = nullptr;
+  if (!info.spec.record) return use;
+  if (const auto first = first_command(call.wiring().engine().trajectory(info.id)))
+    use["first_command_ms"] = first->count();
+  return use;
 }
 
 std::vector<std::string> cells(const engine::SandboxInfo& info, const engine::SandboxStats& stats,
@@ -48,7 +64,7 @@ void run(const std::vector<std::string>& names, Invocation& call) {
   Table table({"ID", "NAME", "CPU TIME", "MEMORY", "PIDS", "DISK", "OOM KILLS", "FETCHED"});
   for (const auto& info : chosen) {
     const engine::SandboxStats stats = engine.stats(info.id);
-    const Json on_demand = call.wiring().on_demand_use(info.spec.layers);
+    const Json on_demand = use_of_layers(info, call);
     if (call.out().json()) {
       Json json = to_json(stats);
       json["on_demand"] = on_demand;

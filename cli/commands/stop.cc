@@ -2,6 +2,7 @@
 
 #include "cli/command.h"
 #include "cli/commands.h"
+#include "cli/sandbox_flags.h"
 #include "cli/selection.h"
 #include "core/engine/engine.h"
 
@@ -11,6 +12,7 @@ namespace {
 struct Options {
   Selection selection;
   std::optional<std::chrono::milliseconds> grace;
+  std::string op_id;
 };
 
 }  // namespace
@@ -20,11 +22,13 @@ void add_stop(Command& root) {
   Command& verb = root.verb("stop", "Stop sandboxes: their stop signal, then SIGKILL");
   declare(verb, options->selection);
   verb.duration("-t,--time", options->grace, "How long to wait before SIGKILL (default: 10s)");
+  declare_op_id(verb, options->op_id);
   verb.note("A sandbox that has ended already is no error. Its files stay until dsec rm.");
   verb.runs([options](Invocation& call) {
     const auto grace = options->grace.value_or(std::chrono::seconds(10));
+    const OperationContext context = operation_context(options->op_id);
     for_each_selected(call, options->selection,
-                      [&](engine::Engine& engine, const std::string& name) { engine.stop(name, grace); });
+                      [&](engine::Engine& engine, const std::string& name) { engine.stop(name, grace, context); });
   });
 }
 

@@ -6,6 +6,7 @@
 #include "cli/invocation.h"
 #include "cli/wiring.h"
 #include "core/base/units.h"
+#include "registry/gc/group_use.h"
 #include "registry/store/disk_use.h"
 
 namespace dsec::cli {
@@ -60,12 +61,40 @@ void print(Output& out, const registry::DiskUse& use) {
   out.table(sums);
 }
 
+void tell_groups(Output& out, const std::vector<registry::GroupUse>& groups, bool sets) {
+  if (out.json()) {
+    Json list = Json::array();
+    for (const auto& group : groups)
+      list.push_back({{sets ? "set" : "kind", group.name.empty() ? Json(nullptr) : Json(group.name)},
+                      {"layers", group.layers},
+                      {"missing", group.missing},
+                      {"bytes", group.bytes},
+                      {"alone", group.alone},
+                      {"on_demand", group.on_demand}});
+    return out.json({{sets ? "sets" : "kinds", list}});
+  }
+  Table table({sets ? "SET" : "KIND", "LAYERS", "SIZE", "ALONE", "ON DEMAND", ""});
+  for (const auto& group : groups)
+    table.row({group.name.empty() ? "(none)" : printable(group.name), std::to_string(group.layers),
+               format_size(group.bytes), format_size(group.alone), group.on_demand ? format_size(group.on_demand) : "",
+               group.missing ? std::to_string(group.missing) + " missing" : ""});
+  out.table(table);
+}
+
 }  // namespace
 
 void add_system_df(Command& system) {
+  auto by = std::make_shared<std::string>("layer");
   Command& verb = system.verb("df", "Show what layers and sandboxes take on disk");
-  verb.note("A blob that several layers have is counted once in the total; ALONE is what removing a layer would free.");
-  verb.runs([](Invocation& call) {
+  verb.choice("--by", *by, {"layer", "kind", "set"},
+              "Sum up by kind of layer, or by task set: each dsec.lock that was written here (default: layer)");
+  verb.note(
+      "A blob that several layers have is counted once in the total; ALONE is what removing a layer would free. A "
+      "group "
+      "counts each blob once; ALONE is what no other group has.");
+  verb.runs([by](Invocation& call) {
+    if (*by == "kind") return tell_groups(call.out(), registry::use_by_kind(call.wiring().store()), false);
+    if (*by == "set") return tell_groups(call.out(), registry::use_by_set(call.wiring().store()), true);
     const registry::DiskUse use = registry::disk_use(call.wiring().store());
     if (call.out().json()) return call.out().json(to_json(use));
     print(call.out(), use);

@@ -42,7 +42,7 @@ void show_one(const engine::Trajectory& trajectory, const Operation& operation, 
   out.line(describe_request(masked));
   out.line("request: " + masked.request);
   const std::string took = duration_text(masked);
-  out.line(describe_outcome(masked) + (took.empty() ? "" : ", " + took));
+  out.line(describe_outcome(trajectory, masked) + (took.empty() ? "" : ", " + took));
   if (masked.done) out.line("result: " + masked.done->result);
   for (unsigned stream = 0; stream < 2; ++stream) {
     std::string text;
@@ -68,11 +68,12 @@ void show_all(const engine::Trajectory& trajectory, Invocation& call) {
   out.line("trajectory " + header.id + ", " + iso_time(header.created) +
            (header.environment.empty() ? "" : ", environment " + printable(header.environment)));
   for (const auto& layer : header.layers) out.line("  " + printable(layer.name) + " " + layer.digest.str());
+  if (const std::string loading = describe_loading(trajectory); !loading.empty()) out.line(loading);
   Table table({"SEQ", "OP-ID", "STARTED", "TOOK", "OUTCOME", "OPERATION"});
   for (const Operation& operation : trajectory.operations) {
     const Operation masked = mask.operation(operation);
     table.row({std::to_string(masked.seq), masked.named() ? masked.op_id : "", iso_time(masked.started),
-               duration_text(masked), describe_outcome(masked), describe_request(masked)});
+               duration_text(masked), describe_outcome(trajectory, masked), describe_request(masked)});
   }
   out.table(table);
 }

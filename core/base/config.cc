@@ -13,6 +13,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/units.h"
+#include "core/base/yaml.h"
 
 namespace dsec {
 namespace fs = std::filesystem;
@@ -20,11 +21,12 @@ namespace {
 
 constexpr const char* kSystemFile = "/etc/dsec/config.yaml";
 constexpr std::uint64_t kLargestFile = 1 << 20;
-const std::array<std::string, 10> kKeys = {"version",  "registries", "hosts",        "presets", "resolver",
-                                           "contexts", "defaults",   "trajectories", "secrets", "on_demand"};
+const std::array<std::string, 12> kKeys = {"version",  "registries",   "hosts",   "presets",   "resolver", "contexts",
+                                           "defaults", "trajectories", "secrets", "on_demand", "store",    "offline"};
 const std::array<std::string, 3> kHostKeys = {"plain_http", "ca", "mirrors"};
 const std::array<std::string, 2> kTrajectoryKeys = {"keep", "size"};
-const std::array<std::string, 3> kOnDemandKeys = {"default", "timeout", "cache"};
+const std::array<std::string, 5> kOnDemandKeys = {"default", "timeout", "cache", "fill", "eager_share"};
+const std::array<std::string, 1> kStoreKeys = {"limit"};
 const std::array<std::string, 6> kEntryKeys = {"url", "in_place", "allow_any_fs", "endpoint", "region", "path_style"};
 
 bool valid_registry_name(std::string_view name) {
@@ -107,18 +109,38 @@ void parse_on_demand(const std::string& origin, const YAML::Node& value, OnDeman
     return;
   }
   if (!value.IsMap())
-    throw fault(origin, value.Mark(), "true, false, or a mapping with 'default', 'timeout' and 'cache' is expected");
+    throw fault(origin, value.Mark(),
+                "true, false, or a mapping with 'default', 'timeout', 'cache', 'fill' and 'eager_share' is expected");
   for (const auto& member : value) {
     const std::string name = member.first.as<std::string>("");
     if (std::find(kOnDemandKeys.begin(), kOnDemandKeys.end(), name) == kOnDemandKeys.end())
       throw unknown_key(origin, member.first, kOnDemandKeys);
-    if (name == "default") {
-      config.by_default = boolean(origin, member.second);
+    if (name == "default" || name == "fill") {
+      (name == "fill" ? config.fill : config.by_default) = boolean(origin, member.second);
+      continue;
+    }
+    if (name == "eager_share") {
+      double& share = config.eager_share;
+      if (!member.second.IsScalar() || !YAML::convert<double>::decode(member.second, share) ||
+          !(share >= 0 && share <= 1))
+        throw fault(origin, member.second.Mark(), "a part of the whole is expected, from 0 to 1");
       continue;
     }
     try {
       if (name == "timeout") config.timeout = parse_duration(member.second.as<std::string>(""));
       if (name == "cache") config.cache_bytes = parse_size(member.second.as<std::string>(""));
+    } catch (const Error& error) {
+      throw fault(origin, member.second.Mark(), error.message());
+    }
+  }
+}
+
+void parse_store(const std::string& origin, const YAML::Node& value, Config& config) {
+  if (!value.IsMap()) throw fault(origin, value.Mark(), "a mapping with 'limit' is expected");
+  for (const auto& member : value) {
+    if (member.first.as<std::string>("") != kStoreKeys[0]) throw unknown_key(origin, member.first, kStoreKeys);
+    try {
+      config.store_limit = parse_size(member.second.as<std::string>(""));
     } catch (const Error& error) {
       throw fault(origin, member.second.Mark(), error.message());
     }
@@ -183,7 +205,7 @@ void parse_presets(const std::string& origin, const YAML::Node& node, Config& co
 
 YAML::Node load_yaml(const std::string& text, const std::string& origin) {
   try {
-    return YAML::Load(text);
+    return dsec::load_yaml(text);
   } catch (const YAML::Exception& error) {
     throw fault(origin, error.mark, "no valid YAML: " + error.msg);
   }
@@ -330,6 +352,8 @@ Config Config::parse(const std::string& yaml, const std::string& origin) {
     if (key == "trajectories") parse_trajectories(origin, member.second, config);
     if (key == "secrets") parse_secrets(origin, member.second, config);
     if (key == "on_demand") parse_on_demand(origin, member.second, config.on_demand.emplace());
+    if (key == "store") parse_store(origin, member.second, config);
+    if (key == "offline") config.offline = boolean(origin, member.second);
     if (key == "hosts") parse_hosts(origin, member.second, config);
     if (key == "presets") parse_presets(origin, member.second, config);
     if (key == "resolver") config.resolvers = parse_texts(origin, member.second, "name servers");
@@ -371,6 +395,8 @@ Config Config::load() {
                      [&](const RegistryEntry& other) { return other.name == entry.name; }))
       own.registries.push_back(std::move(entry));
   if (!own.on_demand) own.on_demand = config.on_demand;
+  if (!own.store_limit) own.store_limit = config.store_limit;
+  if (!own.offline) own.offline = config.offline;
   if (!own.trajectory_age) own.trajectory_age = config.trajectory_age;
   if (!own.trajectory_bytes) own.trajectory_bytes = config.trajectory_bytes;
   if (!own.secrets) own.secrets = std::move(config.secrets);

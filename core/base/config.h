@@ -38,6 +38,8 @@ struct OnDemandConfig {
   bool by_default = false;                    ///< without being told
   std::chrono::milliseconds timeout{30'000};  ///< how long a read waits for a registry
   std::uint64_t cache_bytes = 10ull << 30;    ///< what chunks may take on disk
+  bool fill = false;                          ///< what is not read comes, too, after what is
+  double eager_share = 0.5;                   ///< a blob more of which is read comes as a whole; 1: never
   bool operator==(const OnDemandConfig&) const = default;
 };
 
@@ -53,6 +55,8 @@ struct Config {
   std::optional<std::chrono::milliseconds> trajectory_age;
   std::optional<std::uint64_t> trajectory_bytes;
   std::optional<OnDemandConfig> on_demand;
+  std::optional<std::uint64_t> store_limit;  ///< bytes of blobs above which data that can be had again is evicted
+  std::optional<bool> offline;               ///< what is not here is told and not fetched
   /// A variable whose name contains one of these words is a secret.
   std::optional<std::vector<std::string>> secrets;
 

@@ -1,15 +1,14 @@
 #include "core/base/files.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
 #include <cerrno>
 #include <charconv>
-#include <vector>
 
 #include "core/base/child_process.h"
+#include "core/base/directory_names.h"
 #include "core/base/error.h"
 
 namespace dsec {
@@ -86,14 +85,8 @@ void remove_below(int parent, const std::string& name, dev_t device, const std::
   struct stat status;
   if (::fstat(self.get(), &status) != 0) throw system_error("stat " + quote(shown));
   if (status.st_dev != device) throw failure(quote(shown) + " is a mount point, so it is left alone");
-  std::vector<std::string> names;
-  const int listing = ::fcntl(self.get(), F_DUPFD_CLOEXEC, 0);
-  DIR* stream = listing < 0 ? nullptr : ::fdopendir(listing);
-  if (!stream) throw system_error("list " + quote(shown));
-  while (const dirent* entry = ::readdir(stream))
-    if (std::string_view child = entry->d_name; child != "." && child != "..") names.emplace_back(child);
-  ::closedir(stream);
-  for (const auto& child : names) remove_below(self.get(), child, device, shown + "/" + child);
+  for (const auto& child : directory_names(self.get(), quote(shown)))
+    remove_below(self.get(), child, device, shown + "/" + child);
   if (::unlinkat(parent, name.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT)
     throw system_error("rmdir " + quote(shown));
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -23,6 +24,10 @@ class BlobLoader {
     /// A file with the blob's bytes, for reading, each compared with the chunk digests in the blob `chunks`; it is
     /// served for as long as the kernel has it open. Throws Error for a blob that is not loaded on demand.
     virtual UniqueFd open(const Digest& blob, const Digest& chunks) = 0;
+    /// For reading: a file in which, at `counter()` of a blob, a 64-bit number says how many bytes of it registries
+    /// have given. It tells so for as long as anything serves the blob.
+    virtual UniqueFd counters() = 0;
+    virtual std::uint64_t counter(const Digest& blob, const Digest& chunks) = 0;
   };
   /// Starts what serves where it is not there. Throws Error.
   virtual std::unique_ptr<Visit> visit() = 0;

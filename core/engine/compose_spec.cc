@@ -1,14 +1,17 @@
 #include "core/engine/compose_spec.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/base/error.h"
 
 namespace dsec::engine {
 namespace {
 
-// What image-spec runners set when an image says nothing of PATH.
-constexpr const char* kDefaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+// Where nobody says anything: the PATH that image-spec runners set, and a zone and a locale that are the same wherever
+// the sandbox is made again.
+constexpr const char* kDefaultEnvironment[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                                               "TZ=UTC", "LANG=C.UTF-8"};
 
 void override_text(std::string& target, const std::string& text) {
   if (!text.empty()) target = text;
@@ -129,9 +132,9 @@ void set_variable(std::vector<std::string>& env, const std::string& assignment) 
 
 ImageConfig merge_configs(std::span<const ImageConfig> bottom_to_top) {
   ImageConfig merged;
-  for (const ImageConfig& config : bottom_to_top) override_config(merged, config);
-  const auto is_path = [](const std::string& assignment) { return assignment.rfind("PATH=", 0) == 0; };
-  if (std::none_of(merged.env.begin(), merged.env.end(), is_path)) merged.env.insert(merged.env.begin(), kDefaultPath);
+  merged.env.assign(std::begin(kDefaultEnvironment), std::end(kDefaultEnvironment));
+  for (const ImageConfig& config : bottom_to_top)
+    attempt("cannot use what a layer's image says of its commands", [&] { override_config(merged, config); });
   return merged;
 }
 

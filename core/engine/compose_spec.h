@@ -12,7 +12,8 @@
 namespace dsec::engine {
 
 /// One config of a stack of layers: the environment by name, workdir, user and stop signal by the topmost layer that
-/// says something. A layer with an entrypoint of its own drops the command of those below, as an image build does.
+/// says something. A layer with an entrypoint of its own drops the command of those below, as an image build does. What
+/// no layer says of PATH, TZ and LANG is as fixed for all sandboxes.
 ImageConfig merge_configs(std::span<const ImageConfig> bottom_to_top);
 
 /// What a person or a client asks for, over what the layers say.

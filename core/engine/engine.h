@@ -18,6 +18,7 @@
 #include "core/engine/session.h"
 #include "core/engine/trajectory.h"
 #include "core/engine/update.h"
+#include "core/model/network_change.h"
 #include "core/model/sandbox_spec.h"
 #include "core/model/session_spec.h"
 
@@ -42,6 +43,11 @@ struct SandboxInfo {
   std::optional<ExecResult> main_result;                 ///< of the command it ended with
   std::vector<std::string> command;                      ///< argv of the main command, if any
   int keeper_pid = 0;                                    ///< 0 when there is none
+};
+
+struct MadeSandbox {
+  SandboxInfo info;
+  bool now = true;  ///< made by this call
 };
 
 struct SandboxStats {
@@ -115,6 +121,10 @@ class Engine {
 
   /// Makes and starts a sandbox that runs nothing yet. On failure nothing is left.
   virtual SandboxInfo create(const SandboxSpec& spec) = 0;
+  /// The same, once under each `key`, the op_id of the command that is to be its first: who repeats it gets the sandbox
+  /// of then, which may have ended or be gone, so that exec() with this op_id tells what came of it, or goes on with it
+  /// where it never began. Waits for one that is being made. Another spec under the key throws Error (Usage).
+  virtual MadeSandbox create_once(const SandboxSpec& spec, const std::string& key) = 0;
   /// With an op_id that is recorded already nothing runs: what is recorded comes again (of a command that still runs,
   /// from its beginning and then live), also of a sandbox that has ended or was removed; another request under the same
   /// op_id throws Error (Usage).
@@ -124,7 +134,8 @@ class Engine {
                                              const AttachFrom& from = {}) = 0;
   virtual std::vector<ExecInfo> commands(const std::string& id) = 0;
   /// To a running command: its process group, or what a session's command has started. Unknown ids throw Error (Usage).
-  virtual void signal(const std::string& id, const std::string& exec_id, int signo) = 0;
+  virtual void signal(const std::string& id, const std::string& exec_id, int signo,
+                      const OperationContext& context = {}) = 0;
 
   /// Returns when the shell listens. Throws Error when it cannot be started or is none.
   virtual SessionInfo open_session(const std::string& id, const SessionSpec& spec) = 0;
@@ -149,7 +160,7 @@ class Engine {
   virtual SandboxInfo wait(const std::string& id, std::optional<std::chrono::milliseconds> timeout) = 0;
   /// The stop signal to its main command (or PID 1's children), after `grace` SIGKILL to all. No error when it has
   /// ended.
-  virtual void stop(const std::string& id, std::chrono::milliseconds grace) = 0;
+  virtual void stop(const std::string& id, std::chrono::milliseconds grace, const OperationContext& context = {}) = 0;
   /// Removes record and writable layer; a running sandbox is refused unless `force`. No process, mount or control group
   /// is left when it returns. Files of the writable layer may go a little later, but before the engine does; after a
   /// crash gc removes them.
@@ -194,12 +205,18 @@ class Engine {
   virtual std::vector<TrajectoryInfo> trajectories(std::vector<std::string>& problems) = 0;
   /// Also of a sandbox that was removed: by its id, its beginning, or the name it had.
   virtual Trajectory trajectory(const std::string& id) = 0;
+  /// What is recorded under an op_id, also of a sandbox that was removed; empty: nothing. Every call that takes an
+  /// OperationContext tells of it, too: with an op_id that is recorded nothing is done, and the recorded result or
+  /// error comes again.
+  virtual std::optional<Operation> recorded(const std::string& id, const std::string& op_id) = 0;
   /// Refused while the sandbox is there.
   virtual void remove_trajectory(const std::string& id) = 0;
 
   virtual NetworkReport network(const std::string& id) = 0;
-  /// Replaces the policies of a sandbox that runs with one, or switches its phase: at once, also for what is open.
-  virtual void set_network(const std::string& id, const NetworkPlan& plan, const OperationContext& context = {}) = 0;
+  /// Changes the policies of a sandbox that runs with one, or switches its phase: at once, also for what is open. One
+  /// that is paused stays so. Returns what holds then.
+  virtual NetworkPlan set_network(const std::string& id, const NetworkChange& change,
+                                  const OperationContext& context = {}) = 0;
   /// The records of its network from byte `from` on: whole lines of JSON; empty when there are no more.
   virtual std::string network_log(const std::string& id, std::uint64_t from) = 0;
 };

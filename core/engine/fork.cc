@@ -32,6 +32,8 @@ SandboxSpec fork_spec(const SandboxInfo& parent, const ForkRequest& request, std
   spec.layers = std::move(layers);
   spec.name = std::move(name);
   spec.machine_id = new_machine_id();
+  // Each has its own, unless somebody chose one.
+  if (spec.hostname == parent.id) spec.hostname.clear();
   // Whoever made the parent for one command does not know of this one.
   spec.made_for_command = false;
   spec.remove_at_end = false;

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,11 +12,26 @@
 
 namespace dsec::engine {
 
+/// Of contents that are loaded while they are read: how much of them has come, at any time.
+struct LoadCount {
+  std::uint64_t bytes = 0;            ///< of these contents
+  UniqueFd file;                      ///< to read it from; no descriptor: all contents were here
+  std::vector<std::uint64_t> places;  ///< in the file, of 64-bit numbers: bytes of each blob that registries gave
+};
+
+/// The files of one EROFS image.
+struct ImageFiles {
+  std::filesystem::path meta;
+  std::optional<std::filesystem::path> data;  ///< absent: all is in `meta`
+};
+
 /// The read-only trees that a sandbox's overlay is stacked from.
 struct LayerStack {
   /// Detached mounts (open_tree with OPEN_TREE_CLONE), bottom to top, each the root of one EROFS image; the last may be
   /// the fix-up of directory attributes. They belong to the caller, who may id-map and attach them once.
   std::vector<UniqueFd> lowers;
+  LoadCount loading;
+  std::vector<ImageFiles> images;  ///< of LayerMounter::files(), in the order of `lowers`, which are none then
 };
 
 /// A file of one layer that another layer of the stack hides, or that cannot be stacked.
@@ -33,6 +50,9 @@ class LayerMounter {
   /// Mounts what is not mounted yet, and returns clones. The caller has written a lease that names the layers. Throws
   /// Error naming both layers when they cannot be stacked, unless `accept_conflicts`.
   virtual LayerStack open(std::span<const StoredLayer> bottom_to_top, bool accept_conflicts) = 0;
+
+  /// The same for a kernel that is not this one: nothing is mounted. Throws Error, too, for contents that are not here.
+  virtual LayerStack files(std::span<const StoredLayer> bottom_to_top, bool accept_conflicts) = 0;
 
   /// Conflicts of a stack without mounting anything (no root needed).
   virtual std::vector<StackConflict> conflicts(std::span<const StoredLayer> bottom_to_top) = 0;

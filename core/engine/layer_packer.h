@@ -14,7 +14,7 @@ namespace dsec::engine {
 /// What a sandbox has written, and what it stands on, for as long as they are read.
 struct WrittenTree {
   int upper;                        ///< directory: the writable layer in overlayfs form, with owners as seen inside
-  int lower;                        ///< directory: all layers in one
+  int lower;                        ///< directory: all layers in one; -1: see written_tree.h
   std::vector<StoredLayer> layers;  ///< what `lower` is composed of, bottom to top
   /// To be called once `upper` was read for the last time: the sandbox may go on. May be empty.
   std::function<void()> release;

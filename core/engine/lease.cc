@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/base/child_process.h"
 #include "core/base/error.h"
@@ -50,6 +51,11 @@ std::string text_of(const Lease& lease) {
 }
 
 }  // namespace
+
+Lease::Lease(std::string name, ProcessIdentity maker, std::chrono::system_clock::time_point now, SandboxSpec wanted)
+    : id(std::move(name)), creator(std::move(maker)), created(now), spec(std::move(wanted)) {
+  if (spec.hostname.empty()) spec.hostname = id;
+}
 
 void Lease::write(const fs::path& directory) const {
   // The directory still has its temporary name, so nobody reads a half-written lease.

@@ -27,6 +27,10 @@ struct ProcessIdentity {
 
 /// The record written before the first resource of a sandbox exists, as sandboxes/<id>/lease.json: gc works from it.
 struct Lease {
+  Lease() = default;
+  /// With the host name that the sandbox has when `wanted` names none.
+  Lease(std::string id, ProcessIdentity creator, std::chrono::system_clock::time_point created, SandboxSpec wanted);
+
   std::string id;
   ProcessIdentity creator;  ///< the process that makes the sandbox
   std::chrono::system_clock::time_point created;

@@ -26,7 +26,7 @@ struct NetworkEvent {
   std::uint16_t port = 0;
   std::uint64_t sent = 0, received = 0;  ///< bytes from and to the sandbox
   std::uint64_t requests = 0;            ///< of HTTP
-  std::vector<std::string> http;         ///< the first of them: "GET /path", without the query
+  std::vector<std::string> http;         ///< each of them: "GET /path", without the query
   bool intercepted = false;              ///< its TLS was ended by the gateway
   std::string reason, phase;
   std::uint64_t lost = 0;  ///< not 0: so many records are missing here, and of the rest only `time` is set

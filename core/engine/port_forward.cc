@@ -9,8 +9,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -33,11 +36,12 @@ struct Direction {
   bool wants_write() const { return begin < end; }
 };
 
-// False when the connection has failed.
-bool move(Direction& way) {
+// False when the connection has failed. `came` is called when something came.
+bool move(Direction& way, const std::function<void()>& came = nullptr) {
   if (way.wants_read()) {
     const ssize_t got = ::recv(way.from, way.buffer.data(), way.buffer.size(), MSG_DONTWAIT);
     if (got < 0) return errno == EAGAIN || errno == EINTR;
+    if (came) came();
     way.begin = 0;
     way.end = static_cast<std::size_t>(got);
     way.ended = got == 0;
@@ -56,7 +60,7 @@ bool move(Direction& way) {
   return true;
 }
 
-void relay(int left, int right, int stop) {
+void relay(int left, int right, int stop, const std::function<void()>& came) {
   const auto there = std::make_unique<Direction>(Direction{.from = left, .to = right, .buffer = {}});
   const auto back = std::make_unique<Direction>(Direction{.from = right, .to = left, .buffer = {}});
   while (!there->done() || !back->done()) {
@@ -68,7 +72,7 @@ void relay(int left, int right, int stop) {
     for (pollfd& fd : fds)
       if (fd.events == 0) fd.fd = -1;
     if (::poll(fds, 3, -1) < 0 && errno != EINTR) return;
-    if (fds[2].revents || !move(*there) || !move(*back)) return;
+    if (fds[2].revents || !move(*there, came) || !move(*back)) return;
   }
 }
 
@@ -88,6 +92,10 @@ class Connections {
       changed_.notify_all();
     }).detach();
   }
+  bool none() {
+    const std::lock_guard lock(mutex_);
+    return count_ == 0;
+  }
   void wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return count_ == 0; });
@@ -97,6 +105,57 @@ class Connections {
   std::mutex mutex_;
   std::condition_variable changed_;
   int count_ = 0;
+};
+
+// Keeps a sandbox from being idle while connections are open, and resumes it for what comes through them.
+class Wakefulness {
+ public:
+  Wakefulness(Engine& engine, std::string id)
+      : engine_(engine), id_(std::move(id)), signal_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (!signal_) throw system_error("make an eventfd");
+  }
+
+  /// Readable when something has come.
+  int descriptor() const { return signal_.get(); }
+  /// From any thread.
+  void came() {
+    if (came_.exchange(true)) return;
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(signal_.get(), &one, sizeof one);
+  }
+
+  /// How long may be waited until look() has to be called.
+  std::chrono::milliseconds rest() const {
+    using namespace std::chrono;
+    return duration_cast<milliseconds>(std::max(next_ - steady_clock::now(), steady_clock::duration(0)));
+  }
+  /// When it is time.
+  void look() {
+    if (rest().count() > 0) return;
+    std::uint64_t count = 0;
+    [[maybe_unused]] const ssize_t got = ::read(signal_.get(), &count, sizeof count);
+    const bool came = came_.exchange(false);
+    std::chrono::milliseconds interval = kLongest;
+    try {
+      const SandboxInfo info = engine_.inspect(id_);
+      for (const auto& limit : {info.spec.idle, info.spec.idle_pause})
+        if (limit) interval = std::clamp(*limit / 3, kShortest, interval);
+      const bool may_idle = info.spec.idle || info.spec.idle_pause;
+      // A pause that was asked for lasts until something comes.
+      if (info.state == SandboxState::Paused ? came : may_idle) engine_.resume(id_, {.recorded = false});
+    } catch (const Error&) {
+      // It has ended, which its watcher tells.
+    }
+    next_ = std::chrono::steady_clock::now() + interval;
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kShortest{20}, kLongest{500};
+  Engine& engine_;
+  const std::string id_;
+  const UniqueFd signal_;
+  std::atomic<bool> came_ = false;
+  std::chrono::steady_clock::time_point next_;
 };
 
 struct Address {
@@ -165,10 +224,16 @@ void forward_port(Engine& engine, const std::string& id, int listener, std::uint
     tell_stop();
   });
   Connections connections;
+  Wakefulness wakefulness(engine, id);
   for (;;) {
-    pollfd fds[] = {{listener, POLLIN, 0}, {stop.get(), POLLIN, 0}};
-    if (::poll(fds, 2, -1) < 0 && errno != EINTR) break;
+    pollfd fds[] = {{listener, POLLIN, 0}, {stop.get(), POLLIN, 0}, {wakefulness.descriptor(), POLLIN, 0}};
+    const bool none = connections.none();
+    const auto rest = wakefulness.rest();
+    // What comes before it is time waits until then.
+    if (none || rest.count() > 0) fds[2].fd = -1;
+    if (::poll(fds, 3, none ? -1 : static_cast<int>(rest.count())) < 0 && errno != EINTR) break;
     if (fds[1].revents) break;
+    if (!none) wakefulness.look();
     if (!fds[0].revents) continue;
     UniqueFd client(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
     if (!client) {
@@ -181,7 +246,8 @@ void forward_port(Engine& engine, const std::string& id, int listener, std::uint
     connections.start([&, client = std::move(client)] {
       try {
         const UniqueFd server = engine.connect(id, port);
-        relay(client.get(), server.get(), stop.get());
+        wakefulness.came();
+        relay(client.get(), server.get(), stop.get(), [&] { wakefulness.came(); });
       } catch (const Error& error) {
         failed(error);
       }

@@ -23,10 +23,11 @@ enum class Keep { Nothing, Digest, Content };
 /// Passes a stream on, and keeps what passes.
 class StreamTee {
  public:
-  /// What is kept appears in `directory` under `name`.
-  StreamTee(std::filesystem::path directory, const std::string& name, Keep keep)
-      : directory_(std::move(directory)), name_(name), keep_(keep) {
-    if (keep_ == Keep::Content) file_ = open_file(directory_ / name_, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
+  /// What is kept appears in `directory` under `name`; unless it `must`, a full disk only keeps it from being kept.
+  StreamTee(std::filesystem::path directory, const std::string& name, Keep keep, bool must = true)
+      : directory_(std::move(directory)), name_(name), keep_(keep), must_(must) {
+    if (keep_ == Keep::Content)
+      or_drop([&] { file_ = open_file(directory_ / name_, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600); });
   }
 
   /// To the end of `from`; with `to` < 0 nowhere. Throws Error.
@@ -60,7 +61,19 @@ class StreamTee {
  private:
   void keep(std::string_view part) {
     if (!file_) return;
-    if (bytes_ <= kKeptContent) return write_all(file_.get(), part);
+    if (bytes_ <= kKeptContent) return or_drop([&] { write_all(file_.get(), part); });
+    drop();
+  }
+  template <typename Work>
+  void or_drop(Work&& work) {
+    try {
+      work();
+    } catch (const Error&) {
+      drop();
+      if (must_) throw;
+    }
+  }
+  void drop() {
     file_.reset();
     ::unlink((directory_ / name_).c_str());
   }
@@ -68,6 +81,7 @@ class StreamTee {
   const std::filesystem::path directory_;
   const std::string name_;
   const Keep keep_;
+  const bool must_;
   UniqueFd file_;
   std::uint64_t bytes_ = 0;
   Sha256 hash_;
@@ -124,9 +138,10 @@ void record_copy_in(const RecordingPlace& place, const std::string& path, int fr
   const auto work = [&](std::uint64_t seq, Operation::Done& done) {
     copied = true;
     if (!seq) return copy(from);
-    StreamTee tee(place.trajectory, file_of(seq), Keep::Content);
+    const bool named = !context.op_id.empty();
+    StreamTee tee(place.trajectory, file_of(seq), Keep::Content, named);
     through_pipe([&](int to) { tee.pass(from, to); }, copy);
-    done.content = tee.finish(!context.op_id.empty());
+    done.content = tee.finish(named);
     done.result = canonical_json({{"bytes", done.content->bytes}, {"sha256", done.content->sha256}});
   };
   const Operation operation = record_operation(place, {"write", request_of(path), context}, work);

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -17,8 +18,8 @@ constexpr std::pair<std::string_view, ErrorKind> kErrorKinds[] = {
 // Writes to the log of a sandbox whose keeper is gone.
 class WrittenOperation final : public OpenOperation {
  public:
-  WrittenOperation(const std::filesystem::path& trajectory, const OperationRequest& request)
-      : writer_(trajectory), named_(!request.context.op_id.empty()) {
+  WrittenOperation(TrajectoryWriter writer, const OperationRequest& request)
+      : writer_(std::move(writer)), named_(!request.context.op_id.empty()) {
     operation_.op_id = request.context.op_id;
     operation_.kind = request.kind;
     operation_.origin = request.context.origin;
@@ -54,10 +55,24 @@ class UnrecordedOperation final : public OpenOperation {
 // Null when it is recorded already.
 std::unique_ptr<OpenOperation> open_operation(const RecordingPlace& place, const OperationRequest& request) {
   if (place.trajectory.empty() || !request.context.recorded) return std::make_unique<UnrecordedOperation>();
-  if (place.runner.status(place.sandbox).keeper_pid) return place.runner.begin(place.sandbox, request);
-  const bool named = !request.context.op_id.empty();
-  if (named && find_operation(place.trajectory, request.context.op_id)) return nullptr;
-  return std::make_unique<WrittenOperation>(place.trajectory, request);
+  if (!place.runner) return nullptr;
+  if (place.runner->status(place.sandbox).keeper_pid) {
+    try {
+      return place.runner->begin(place.sandbox, request);
+    } catch (const Error&) {
+      // Or it has just ended, and nobody writes to its log any more.
+      if (place.runner->status(place.sandbox).keeper_pid) throw;
+    }
+  }
+  const auto known = [&] {
+    const std::string& op_id = request.context.op_id;
+    return op_id.empty() ? std::optional<Operation>() : find_operation(place.trajectory, op_id);
+  };
+  if (const std::optional<Operation> before = known(); before && before->done) return nullptr;
+  // Waits for whoever is carrying one out, which may be the same.
+  TrajectoryWriter writer(place.trajectory);
+  if (known()) return nullptr;
+  return std::make_unique<WrittenOperation>(std::move(writer), request);
 }
 
 std::string brief(const Json& value) {

@@ -14,7 +14,7 @@ namespace dsec::engine {
 
 /// Where the operations of one sandbox are recorded.
 struct RecordingPlace {
-  Runner& runner;
+  Runner* runner;                    ///< null: the sandbox was removed, and nothing can be done to it any more
   std::filesystem::path sandbox;     ///< its directory
   std::filesystem::path trajectory;  ///< its directory; empty: nothing is recorded
 };
@@ -22,7 +22,8 @@ struct RecordingPlace {
 /// Carries out an operation between its two records. `work` gets the operation's number (0: not recorded) and fills in
 /// what is recorded of its result; an Error that leaves it is recorded, too. When the op_id is recorded already `work`
 /// is not called, and what is recorded is returned, or thrown where it failed. Throws Error (Usage) when the recorded
-/// request was another, and Error when its outcome is unknown. The sandbox may run or have ended.
+/// request was another, and Error when its outcome is unknown. The sandbox may run or have ended, or, with an op_id
+/// that is recorded, be gone.
 Operation record_operation(const RecordingPlace& place, const OperationRequest& request,
                            const std::function<void(std::uint64_t seq, Operation::Done& done)>& work);
 

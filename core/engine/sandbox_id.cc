@@ -20,6 +20,6 @@ bool is_id_text(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= '2' && c <= '7'); });
 }
 
-bool is_sandbox_id(std::string_view text) { return text.size() == 22 && is_id_text(text); }
+bool is_sandbox_id(std::string_view text) { return text.size() == kSandboxIdSize && is_id_text(text); }
 
 }  // namespace dsec::engine

@@ -8,6 +8,8 @@
 #include <cerrno>
 
 #include "core/base/error.h"
+#include "core/engine/birthplaces.h"
+#include "core/engine/creation_keys.h"
 #include "core/engine/sandbox_id.h"
 
 namespace dsec::engine {
@@ -45,7 +47,7 @@ bool is_being_made(const Home& home, const std::string& id) {
 SandboxRecords::Created SandboxRecords::create(const Lease& lease) {
   const fs::path target = directory(lease.id);
   const fs::path unfinished = home_.sandboxes() / unfinished_name(lease.creator, lease.id);
-  if (::mkdir(unfinished.c_str(), 0700) != 0) throw system_error("mkdir " + quote(unfinished.native()));
+  make_spread_directory(home_, unfinished, lease.id);
   try {
     lease.write(unfinished);
     FileLock lock(unfinished / "lock", FileLock::Mode::Exclusive);
@@ -199,6 +201,7 @@ std::vector<SweptSandbox> sweep_sandboxes(const Home& home, const Runners& runne
     const bool dangling = !fs::exists(records.directory(id)) && !is_being_made(home, id);
     if (!dry_run && dangling) ::unlink((home.names() / name).c_str());
   }
+  if (!dry_run) sweep_creation_keys(home);
   if (!dry_run && records.ids().empty())
     for (const auto& [name, runner] : runners) runner.get().release_shared();
   return swept;

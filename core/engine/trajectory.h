@@ -51,6 +51,7 @@ struct Trajectory {
   TrajectoryHeader header;
   std::vector<Operation> operations;                ///< in order of `seq`
   std::string damage;                               ///< where the log is damaged and reading stopped; empty: nowhere
+  bool live = false;                                ///< its keeper lives: what has not ended is running
   std::shared_ptr<const EmbeddedFiles> embedded{};  ///< of an exported one; null: its files lie beside the log
 
   /// `place` is the directory of a trajectory, a log in any directory, or an export. A last line that was being written

@@ -202,7 +202,8 @@ class Report {
     put("<article class=\"op " + std::string(class_of(operation)) + (differs ? " changed" : "") + "\" id=\"op-" +
         number + "\" tabindex=\"0\" aria-label=\"Operation " + number + "\">\n<h3><a href=\"#op-" + number + "\">" +
         number + "</a><code>" + html_text(words_.request(hidden)) + "</code><span class=\"outcome " +
-        (class_of(operation) == "ok" ? "good" : "bad") + "\">" + html_text(words_.outcome(hidden)) + "</span>");
+        (class_of(operation) == "ok" ? "good" : "bad") + "\">" + html_text(words_.outcome(trajectory_, hidden)) +
+        "</span>");
     const auto since = std::chrono::duration_cast<microseconds>(operation.started - trajectory_.header.created);
     put("<span class=\"at\">+" + html_text(duration(std::max(since, microseconds(0)))) + "</span>");
     if (operation.done) put("<span class=\"took\">took " + html_text(duration(operation.done->duration)) + "</span>");
@@ -442,7 +443,7 @@ class Report {
       } else {
         const Operation hidden = mask_.operation(*pair.right);
         put("<li>" + std::to_string(pair.right->seq) + " of the other only: <code>" +
-            html_text(words_.request(hidden)) + "</code> " + html_text(words_.outcome(hidden)) + "</li>\n");
+            html_text(words_.request(hidden)) + "</code> " + html_text(words_.outcome(*against_, hidden)) + "</li>\n");
       }
     }
     put("</ul></section>\n");

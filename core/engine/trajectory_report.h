@@ -16,7 +16,8 @@ namespace dsec::engine {
 /// How things are told to people elsewhere, too.
 struct ReportWords {
   std::function<std::string(const Operation&)> request;  ///< "exec pytest -q"
-  std::function<std::string(const Operation&)> outcome;  ///< "exit code 1"
+  /// "exit code 1"
+  std::function<std::string(const Trajectory&, const Operation&)> outcome;
   /// What makes one text the other, by lines: "@@ … @@" and what follows.
   std::function<std::string(const std::string& before, const std::string& after)> diff;
 };

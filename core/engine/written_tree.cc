@@ -27,4 +27,7 @@ StillTree::StillTree(Runner& runner, const std::filesystem::path& directory, std
   tree_ = {upper_.get(), lower_.get(), std::move(layers), [this] { still_.reset(); }};
 }
 
+StillTree::StillTree(WrittenCopy copy, std::vector<StoredLayer> layers)
+    : copy_(std::move(copy)), tree_{copy_.upper.get(), copy_.lower ? copy_.lower.get() : -1, std::move(layers), {}} {}
+
 }  // namespace dsec::engine

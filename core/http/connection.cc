@@ -19,6 +19,8 @@ namespace dsec::http {
 namespace {
 
 constexpr std::uint64_t kLargestHead = 256 << 10;
+// Bytes per second. What stays below for as long as nothing at all may come is as good as dead.
+constexpr long kSlowest = 1024;
 // Of what a server says about a failure.
 constexpr std::uint64_t kLargestComplaint = 64 << 10;
 
@@ -252,7 +254,7 @@ void Connection::prepare(State& state, const HostTrust& trust) {
   set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
   set(CURLOPT_USERAGENT, (std::string("dsec/") + kVersion).c_str());
   set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(state.options.connect_timeout.count()));
-  set(CURLOPT_LOW_SPEED_LIMIT, 1L);
+  set(CURLOPT_LOW_SPEED_LIMIT, kSlowest);
   set(CURLOPT_LOW_SPEED_TIME, seconds_of(state.options.stall_timeout));
   set(CURLOPT_BUFFERSIZE, 256L << 10);
   set(CURLOPT_UPLOAD_BUFFERSIZE, 256L << 10);

@@ -14,15 +14,21 @@ bool is_passing(int status) {
          status == 504;
 }
 
+std::optional<std::chrono::system_clock::time_point> parse_date(const std::string& value) {
+  const std::time_t date = ::curl_getdate(value.c_str(), nullptr);
+  if (date == -1) return std::nullopt;
+  return std::chrono::system_clock::from_time_t(date);
+}
+
 std::optional<milliseconds> parse_retry_after(const std::string& value, std::chrono::system_clock::time_point now) {
   constexpr std::int64_t kMost = 30ll * 24 * 3600;
   std::int64_t seconds = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), seconds);
   if (error == std::errc() && end == value.data() + value.size() && seconds >= 0)
     return std::chrono::seconds(std::min(seconds, kMost));
-  const std::time_t date = ::curl_getdate(value.c_str(), nullptr);
-  if (date == -1) return std::nullopt;
-  const std::int64_t left = date - std::chrono::system_clock::to_time_t(now);
+  const auto date = parse_date(value);
+  if (!date) return std::nullopt;
+  const std::int64_t left = std::chrono::duration_cast<std::chrono::seconds>(*date - now).count();
   return std::chrono::seconds(std::clamp<std::int64_t>(left, 0, kMost));
 }
 

@@ -18,6 +18,9 @@ struct RetryPolicy {
 /// Whether a server that answers so may well answer otherwise soon.
 bool is_passing(int status);
 
+/// A date of HTTP; empty when it is none.
+std::optional<std::chrono::system_clock::time_point> parse_date(const std::string& value);
+
 /// What Retry-After says: seconds, or a date. Empty when it says nothing that can be understood.
 std::optional<std::chrono::milliseconds> parse_retry_after(const std::string& value,
                                                            std::chrono::system_clock::time_point now);

@@ -25,6 +25,7 @@ Json to_json(const FunctionSpec& spec) {
                {"workdir", spec.workdir},
                {"pool", spec.pool},
                {"pool_idle_ms", spec.pool_idle.count()}};
+  if (!spec.language.empty()) json["language"] = spec.language;
   if (spec.limits.cpu_class != CpuClass::Default) json["class"] = to_string(spec.limits.cpu_class);
   for (const DeviceGrant& device : spec.devices)
     json["devices"].push_back({{"source", device.source}, {"target", device.target}});

@@ -25,6 +25,7 @@ struct FunctionLimits {
 /// An entry of `functions` in dsec.yaml: see man/dsec-fn.1.md.
 struct FunctionSpec {
   std::string name, environment;
+  std::string language;                                ///< whose defaults the next three have; empty: none
   std::vector<std::string> command, compile, warm_up;  ///< argv; compile and warm_up may be empty
   bool preload = false;  ///< the command starts with the pooled sandbox, and waits for its standard input
   FunctionLimits run_limits, compile_limits;

@@ -21,6 +21,7 @@ constexpr Written kSpecial[] = {
     {"10.0.0.0/8", "private"},
     {"100.64.0.0/10", "shared by carriers"},
     {"127.0.0.0/8", "loopback"},
+    {"168.63.129.16/32", "where a cloud keeps its metadata"},
     {"169.254.0.0/16", "link-local, where clouds keep their metadata"},
     {"172.16.0.0/12", "private"},
     {"192.0.0.0/24", "for protocols"},

@@ -13,7 +13,7 @@
 namespace dsec {
 
 /// What a blob of an image is: "meta" (EROFS metadata, or the whole image when it is compressed), "data" (file contents
-/// that meta refers to), "chunks" (32 bytes of sha256 per 256 KiB of data).
+/// that meta refers to), "chunks" (32 bytes of sha256 per 64 KiB of data).
 enum class BlobRole { Meta, Data, Chunks };
 
 struct Blob {

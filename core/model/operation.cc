@@ -173,6 +173,7 @@ std::string done_line(const Operation& operation) {
   if (!done.stdout_data.empty()) json["stdout"] = json_bytes(done.stdout_data);
   if (!done.stderr_data.empty()) json["stderr"] = json_bytes(done.stderr_data);
   if (!done.stdin_data.empty()) json["stdin"] = json_bytes(done.stdin_data);
+  if (done.on_demand) json["on_demand"] = {{"bytes", done.on_demand->bytes}, {"fetched", done.on_demand->fetched}};
   Json files = Json::object();
   for (const Operation::Part& part : done.output) files["output"].push_back(part_json(part));
   if (done.stdin_file) files["stdin"] = part_json(*done.stdin_file);
@@ -228,6 +229,8 @@ Operation::Done done_from(const Json& json) {
     done.stdout_data = bytes_member(json, "stdout");
     done.stderr_data = bytes_member(json, "stderr");
     done.stdin_data = bytes_member(json, "stdin");
+    if (const auto found = json.find("on_demand"); found != json.end())
+      done.on_demand = Operation::Loaded{json_u64(*found, "bytes"), json_u64(*found, "fetched")};
     const Json files = json.value("files", Json::object());
     for (const Json& part : files.value("output", Json::array())) done.output.push_back(part_from(part));
     if (const auto found = files.find("stdin"); found != files.end()) done.stdin_file = part_from(*found);

@@ -49,6 +49,11 @@ struct Operation {
     std::string sha256;  ///< 64 hex digits
     bool operator==(const Content&) const = default;
   };
+  /// Of contents of the layers that are loaded while they are read: how much there is, and had come by then.
+  struct Loaded {
+    std::uint64_t bytes = 0, fetched = 0;
+    bool operator==(const Loaded&) const = default;
+  };
   struct Done {
     std::chrono::system_clock::time_point time;
     std::chrono::microseconds duration{};
@@ -58,6 +63,7 @@ struct Operation {
     std::vector<Part> output;                          ///< parts of the spool when the output is too long for the log
     std::optional<Part> stdin_file;
     std::optional<Content> content;
+    std::optional<Loaded> on_demand;
     bool operator==(const Done&) const = default;
   };
 

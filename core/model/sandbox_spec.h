@@ -78,7 +78,7 @@ struct SandboxSpec {
   std::vector<Digest> layers;     ///< manifest digests, bottom to top
   bool accept_conflicts = false;  ///< a directory over a symlink etc. between independent layers is accepted
   ImageConfig config;             ///< merged of the layers and the request: env, workdir, user, stop signal
-  std::string hostname;           ///< empty: the id
+  std::string hostname;           ///< empty: the id, which is in its place once the sandbox is recorded
   std::vector<BindMount> binds;
   std::vector<TmpfsMount> tmpfs;
   std::vector<DeviceGrant> devices;

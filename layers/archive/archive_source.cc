@@ -18,7 +18,7 @@ constexpr std::size_t kNamesShown = 5;
 
 ArchiveStack::ArchiveStack(LayerTree::Markers markers, const SourceOptions& options)
     : options_(options),
-      globals_(markers == LayerTree::Markers::Ordinary ? TarReader::Globals::Apply : TarReader::Globals::PassOver),
+      rules_(markers == LayerTree::Markers::Ordinary ? TarReader::Rules::Posix : TarReader::Rules::Runtimes),
       budget_(options.limits),
       tree_(markers, options.limits) {}
 
@@ -33,7 +33,7 @@ Digest ArchiveStack::add(const FileSpan& archive, const ArchiveClaims& claims, P
     HashingStream content(unpacked);
     ByteStream& stream = same ? static_cast<ByteStream&>(unpacked) : content;
     budget_.begin_archive(archive.size);
-    TarReader reader(stream, budget_, globals_);
+    TarReader reader(stream, budget_, rules_);
     std::optional<Error> entry_error;
     try {
       while (auto member = reader.next()) {
@@ -111,6 +111,15 @@ void ArchiveStack::emit(std::size_t image, TreeSink& sink) const {
   // What was written is what was verified only if nobody wrote to the files in between.
   for (std::size_t i = 0; i < archives_.size(); ++i)
     if (archives_[i].stamp() != stamps_[i]) throw failure("the input was changed while it was imported");
+}
+
+void ArchiveStack::contents(std::size_t image, const std::function<void(const FileContent&)>& visit) const {
+  for (const ImageEntry& from : images_.at(image)) {
+    if (!from.inode || !from.link_to.empty()) continue;
+    const Entry& entry = from.inode->entry;
+    if (entry.type != EntryType::File || entry.size == 0) continue;
+    visit({from.path, entry.size, from.inode->layer, from.inode->segments});
+  }
 }
 
 std::vector<std::string> ArchiveStack::warnings() const {

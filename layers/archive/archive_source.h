@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,14 @@ struct ArchiveClaims {
   std::optional<Digest> unpacked;  ///< digest of what they unpack to
 };
 
+/// Where the contents of a file come from.
+struct FileContent {
+  const std::string& path;  ///< the first of its names
+  std::uint64_t size;
+  std::size_t archive;                ///< its number, in the order of add()
+  std::span<const Segment> segments;  ///< in the unpacked archive
+};
+
 /// Archives applied one upon the other: what a plain archive and an image have in common.
 class ArchiveStack {
  public:
@@ -30,12 +40,15 @@ class ArchiveStack {
   /// No archive comes any more. Returns the number of images, at least one.
   std::size_t finish();
   void emit(std::size_t image, TreeSink& sink) const;
+  /// The files of an image that are not empty, in the order in which emit() has them.
+  void contents(std::size_t image, const std::function<void(const FileContent&)>& visit) const;
+  const FileSpan& archive(std::size_t number) const { return archives_.at(number); }
   /// What people should know about what was left out.
   std::vector<std::string> warnings() const;
 
  private:
   const SourceOptions options_;
-  const TarReader::Globals globals_;
+  const TarReader::Rules rules_;
   InputBudget budget_;
   LayerTree tree_;
   std::vector<FileSpan> archives_;

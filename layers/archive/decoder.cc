@@ -4,6 +4,7 @@
 #include <lzma.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -17,6 +18,7 @@ namespace {
 
 // What xz -9 needs is 65 MiB; a header may ask for 4 GiB.
 constexpr std::uint64_t kXzMemory = 512ull << 20;
+constexpr int kZstdWindow = 31;  // as a power of 2
 
 [[noreturn]] void damaged(const char* format, const char* reason) {
   throw refusal(Refusal::Damaged,
@@ -75,7 +77,8 @@ class GzipDecoder : public Decoder {
 class ZstdDecoder : public Decoder {
  public:
   ZstdDecoder() {
-    if (!stream_) no_memory();
+    // All that zstd --long makes: memory is taken as the window fills, so that only what has such content costs it.
+    if (!stream_ || ZSTD_isError(ZSTD_DCtx_setParameter(stream_.get(), ZSTD_d_windowLogMax, kZstdWindow))) no_memory();
   }
 
   std::size_t step(std::string_view& in, char* out, std::size_t size, bool) override {
@@ -83,6 +86,7 @@ class ZstdDecoder : public Decoder {
     ZSTD_inBuffer input{in.data(), in.size(), 0};
     ZSTD_outBuffer output{out, size, 0};
     const std::size_t code = ZSTD_decompressStream(stream_.get(), &output, &input);
+    if (ZSTD_getErrorCode(code) == ZSTD_error_memory_allocation) no_memory();
     if (ZSTD_isError(code)) damaged("zstd", ZSTD_getErrorName(code));
     in.remove_prefix(input.pos);
     ended_ = code == 0;

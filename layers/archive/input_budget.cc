@@ -61,7 +61,7 @@ void InputBudget::check_size() const {
     throw refusal(Refusal::SizeLimit, "unpacks to more than " + format_size(limits_.unpacked_bytes))
         .hint("allow more with --max-unpacked");
   // Divided, not multiplied: the packed size comes from outside and the product could overflow.
-  if (here > kRatioFrom && here / limits_.ratio > packed_)
+  if (here > kRatioFrom && here / std::max<std::uint64_t>(limits_.ratio, 1) > packed_)
     throw refusal(Refusal::SizeLimit, "unpacks to more than " + std::to_string(limits_.ratio) + " times its size of " +
                                           format_size(packed_))
         .hint("allow more with --max-ratio");

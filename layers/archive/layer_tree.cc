@@ -80,10 +80,12 @@ void LayerTree::add(TarMember member) {
     }
     if (kept_by_aufs || name.starts_with(kBookkeeping)) {
       if (member.entry.type == EntryType::HardLink) {
-        if (const auto known = bookkeeping_.find(member.entry.target); known != bookkeeping_.end())
-          bookkeeping_[path] = known->second;
+        // To another such name, or to the file that it stands for, wherever in the archive either is.
+        bookkeeping_.erase(path);
+        bookkeeping_links_[path] = member.entry.target;
         return;
       }
+      bookkeeping_links_.erase(path);
       bookkeeping_[path] =
           std::make_shared<const Inode>(Inode{std::move(member.entry), archive_, std::move(member.segments)});
       return;
@@ -132,6 +134,7 @@ bool LayerTree::end_archive() {
   own_.clear();
   deleted_.clear();
   bookkeeping_.clear();
+  bookkeeping_links_.clear();
   ++archive_;
   return any;
 }
@@ -354,6 +357,17 @@ void LayerTree::apply(TarMember& member, const std::string& path, std::uint32_t 
   place(parent, name, std::move(inode)).archive = made_by;
 }
 
+/// What a name that aufs kept is a link to; any other name itself.
+const std::string& LayerTree::linked_by_aufs(const std::string& path) const {
+  const std::string* name = &path;
+  for (int links = 0; links < kMaxSymlinks; ++links) {
+    const auto found = bookkeeping_links_.find(*name);
+    if (found == bookkeeping_links_.end()) break;
+    name = &found->second;
+  }
+  return *name;
+}
+
 std::shared_ptr<const Inode> LayerTree::find_inode(const std::string& path, std::string_view entry) {
   if (const auto known = bookkeeping_.find(path); known != bookkeeping_.end()) return known->second;
   const auto [directory, name] = split_last(path);
@@ -381,8 +395,9 @@ std::shared_ptr<const Inode> LayerTree::find_deleted(std::string_view target) co
 
 /// False when the target is neither in the tree nor in what the archive deleted: it may still come.
 bool LayerTree::apply_link(const Link& link) {
-  std::shared_ptr<const Inode> inode = find_inode(link.target, link.path);
-  if (!inode) inode = find_deleted(link.target);
+  const std::string& target = linked_by_aufs(link.target);
+  std::shared_ptr<const Inode> inode = find_inode(target, link.path);
+  if (!inode) inode = find_deleted(target);
   if (!inode) return false;
   if (inode->entry.type == EntryType::Directory)
     throw refusal(Refusal::HardlinkTarget,

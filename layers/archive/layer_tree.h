@@ -66,6 +66,7 @@ class LayerTree {
   Node* walk(std::string_view path, std::string_view entry, bool create);
   Node* walk_for_deletion(std::string_view path, std::string_view entry);
   std::shared_ptr<const Inode> find_inode(const std::string& path, std::string_view entry);
+  const std::string& linked_by_aufs(const std::string& path) const;
   std::shared_ptr<const Inode> find_deleted(std::string_view target) const;
   Node& place(Node& parent, std::string_view name, std::shared_ptr<const Inode> inode);
   void remove_child(Node& parent, std::string_view name);
@@ -91,6 +92,7 @@ class LayerTree {
   // Hard links may still name what the same archive deletes, and the book-keeping files of aufs, which are not kept.
   std::map<std::string, std::unique_ptr<Node>, std::less<>> deleted_;
   std::unordered_map<std::string, std::shared_ptr<const Inode>> bookkeeping_;
+  std::unordered_map<std::string, std::string> bookkeeping_links_;  // those of them that are links, and to what
 };
 
 }  // namespace dsec::layers

@@ -28,15 +28,28 @@ struct TarReader::Pending {
   std::optional<std::uint64_t> size, uid, gid, major, minor, real_size;
   std::optional<Timestamp> mtime;
   std::map<std::string, std::string> xattrs;
+  std::optional<std::string> nameless_acl;  // in words that no number can be found for
   std::vector<std::string> dropped;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> sparse_map;  // formats 0.0 and 0.1
   std::uint64_t sparse_major = 0, sparse_minor = 0;
   std::uint64_t bytes = 0;  // of extended headers
   bool sparse = false, any = false;
+
+  /// What may hold for all entries that follow: one name, size or device number for all of them would only take them
+  /// apart.
+  Pending for_all() const {
+    Pending kept;
+    kept.uid = uid;
+    kept.gid = gid;
+    kept.mtime = mtime;
+    kept.xattrs = xattrs;
+    kept.nameless_acl = nameless_acl;
+    return kept;
+  }
 };
 
-TarReader::TarReader(ByteStream& stream, InputBudget& budget, Globals globals)
-    : stream_(stream), budget_(budget), globals_(globals), global_(std::make_unique<Pending>()) {}
+TarReader::TarReader(ByteStream& stream, InputBudget& budget, Rules rules)
+    : stream_(stream), budget_(budget), rules_(rules), global_(std::make_unique<Pending>()) {}
 
 TarReader::~TarReader() = default;
 
@@ -81,6 +94,16 @@ void TarReader::skip(std::uint64_t size) {
   }
 }
 
+/// What is left of the entry before; false when the archive ends with it.
+bool TarReader::skip_content() {
+  const std::uint64_t padding = padded(to_skip_) - to_skip_;
+  skip(std::exchange(to_skip_, 0));
+  char padding_bytes[kTarBlock];
+  if (take(padding_bytes, padding) == padding) return true;
+  if (rules_ == Rules::Runtimes) return false;
+  throw refusal(Refusal::Truncated, "the archive ends within the padding of entry " + quote(last_));
+}
+
 void TarReader::drain() {
   ended_ = true;
   do {
@@ -114,7 +137,10 @@ std::string TarReader::read_content(std::uint64_t size, std::string_view what) {
 
 std::optional<TarMember> TarReader::next() {
   if (ended_) return std::nullopt;
-  skip(std::exchange(to_skip_, 0));
+  if (!skip_content()) {
+    ended_ = true;
+    return std::nullopt;
+  }
   Pending pending = *global_;
   std::string block;
   const auto until_nul = [](const std::string& text) { return text.substr(0, text.find('\0')); };
@@ -147,15 +173,10 @@ std::optional<TarMember> TarReader::next() {
         continue;
       case 'g':
         if (!size || *size < 0) damaged("a global header has no size");
-        if (const std::string records = read_content(*size, "a global header"); globals_ == Globals::Apply) {
+        if (const std::string records = read_content(*size, "a global header"); rules_ == Rules::Posix) {
           apply_records(*global_, records);
-          // One name or size for all entries would only take apart what follows.
           if (const auto problem = xattrs_problem(global_->xattrs)) damaged("a global header " + *problem);
-          global_->dropped.clear();
-          global_->sparse_map.clear();
-          global_->path.reset();
-          global_->link.reset();
-          global_->size.reset();
+          *global_ = global_->for_all();
           if (!pending.any) pending = *global_;
         }
         continue;
@@ -199,11 +220,11 @@ void TarReader::apply_records(Pending& pending, std::string_view bytes) {
       keep_xattr(std::move(*name), std::move(*content));
     } else if (key == "SCHILY.acl.access" || key == "SCHILY.acl.default") {
       if (value.empty()) continue;
-      auto acl = acl_from_text(value);
-      if (!acl)
-        throw refusal(Refusal::NotRepresentable, "the ACL " + quote(value.substr(0, 200)) + " of the entry after " +
-                                                     quote(last_) + " names nobody by number");
-      keep_xattr(key == "SCHILY.acl.access" ? "system.posix_acl_access" : "system.posix_acl_default", std::move(*acl));
+      if (auto acl = acl_from_text(value))
+        keep_xattr(key == "SCHILY.acl.access" ? "system.posix_acl_access" : "system.posix_acl_default",
+                   std::move(*acl));
+      else
+        pending.nameless_acl = value;
     } else if (value.empty()) {
       // It takes back what was said before; the header's own field counts again.
       if (key == "path") pending.path.reset();
@@ -255,6 +276,12 @@ void TarReader::apply_records(Pending& pending, std::string_view bytes) {
       for (std::size_t i = 0; i < numbers.size(); i += 2) pending.sparse_map.emplace_back(numbers[i], numbers[i + 1]);
     }
   }
+}
+
+/// A deletion marker of an image's layer, of whatever type. What aufs kept is none: files may be linked to it.
+bool TarReader::deletes_by_name(std::string_view path) const {
+  const std::string_view name = path.substr(path.rfind('/') + 1);
+  return rules_ == Rules::Runtimes && name.starts_with(".wh.") && path.find(".wh..wh.") == std::string_view::npos;
 }
 
 TarMember TarReader::finish(const std::string& block, Pending& pending) {
@@ -328,7 +355,7 @@ TarMember TarReader::finish(const std::string& block, Pending& pending) {
   entry.gid = id(pending.gid, gid.value_or(0), "group");
   entry.mtime = pending.mtime ? *pending.mtime : Timestamp{*mtime, 0};
 
-  to_skip_ = padded(stored);
+  to_skip_ = stored;
 
   if (entry.type == EntryType::Symlink || entry.type == EntryType::HardLink) {
     entry.target = pending.link ? *pending.link : pending.long_link ? *pending.long_link : header.link();
@@ -348,11 +375,18 @@ TarMember TarReader::finish(const std::string& block, Pending& pending) {
                               ", which Linux cannot number");
     entry.major = static_cast<std::uint32_t>(wide_major);
     entry.minor = static_cast<std::uint32_t>(wide_minor);
-    if (entry.type == EntryType::CharDevice && entry.major == 0 && entry.minor == 0)
+    if (entry.type == EntryType::CharDevice && entry.major == 0 && entry.minor == 0 && !deletes_by_name(entry.path))
       throw not_representable("is the character device 0:0, which overlayfs would take for a deletion");
   }
 
-  if (entry.type == EntryType::HardLink) pending.xattrs.clear();  // the entry that it names has them
+  if (entry.type == EntryType::HardLink) {  // the entry that it names has them
+    pending.xattrs.clear();
+    pending.nameless_acl.reset();
+  }
+  if (pending.nameless_acl)
+    throw not_representable("has the ACL " + quote(pending.nameless_acl->substr(0, 200)) +
+                            ", which names somebody without a number");
+  std::erase_if(pending.xattrs, [](const auto& item) { return acl_says_nothing(item.first, item.second); });
   std::erase_if(pending.xattrs, [&](const auto& item) {
     if (xattr_suits(entry.type, item.first)) return false;
     pending.dropped.push_back(item.first);
@@ -423,7 +457,7 @@ void TarReader::read_sparse(const std::string& block, Pending& pending, TarMembe
       const std::uint64_t offset = number();
       map.emplace_back(offset, number());
     }
-    to_skip_ = padded(left);
+    to_skip_ = left;
   } else if (pending.sparse_major != 0) {
     damaged("the sparse file " + quote(last_) + " is of an unknown form");
   }

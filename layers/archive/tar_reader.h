@@ -31,12 +31,12 @@ struct TarMember {
 /// where content lies, so that content can be read later and in another order. Throws Error naming the entry.
 class TarReader {
  public:
-  /// What a global header says of all entries behind it: counts, as POSIX has it, or is passed over, as container
-  /// runtimes do with the layers of images.
-  enum class Globals { Apply, PassOver };
+  /// As POSIX has it, or as container runtimes read the layers of images: what a global header says of all entries
+  /// behind it is passed over, and the padding of the last content may be missing, since digests vouch for the rest.
+  enum class Rules { Posix, Runtimes };
 
   /// Both must outlive the reader.
-  TarReader(ByteStream& stream, InputBudget& budget, Globals globals);
+  TarReader(ByteStream& stream, InputBudget& budget, Rules rules);
   ~TarReader();
 
   /// The next entry; empty at the end of the archive, after which the stream was read to its end.
@@ -50,8 +50,10 @@ class TarReader {
   bool read_block(std::string& block);
   std::string read_content(std::uint64_t size, std::string_view what);
   void skip(std::uint64_t size);
+  bool skip_content();
   void apply_records(Pending& pending, std::string_view bytes);
   TarMember finish(const std::string& block, Pending& pending);
+  bool deletes_by_name(std::string_view path) const;
   void read_sparse(const std::string& block, Pending& pending, TarMember& member, std::uint64_t stored);
   void drain();
   std::size_t take(char* out, std::size_t size);
@@ -59,11 +61,11 @@ class TarReader {
 
   ByteStream& stream_;
   InputBudget& budget_;
-  const Globals globals_;
+  const Rules rules_;
   std::unique_ptr<Pending> global_;  // what global headers said
   std::string_view piece_;           // not consumed yet
   std::uint64_t position_ = 0;       // in the unpacked archive, of piece_
-  std::uint64_t to_skip_ = 0;        // content of the entry before, padding included
+  std::uint64_t to_skip_ = 0;        // content of the entry before
   bool ended_ = false, trailing_data_ = false;
   std::string last_;  // name of the entry before, for messages
 };

@@ -68,7 +68,9 @@ std::optional<AclEntry> acl_entry(std::string_view line) {
   else
     return std::nullopt;
   if (entry.tag == kUser || entry.tag == kGroup) {
-    const auto id = parse_decimal(fields.size() == 4 ? fields[3] : who);
+    // GNU tar writes names alone; that of root is the one that means the same everywhere.
+    const auto id = who == "root" && fields.size() < 4 ? std::optional<std::uint64_t>(0)
+                                                       : parse_decimal(fields.size() == 4 ? fields[3] : who);
     if (!id || *id >= kNoId) return std::nullopt;
     entry.id = static_cast<std::uint32_t>(*id);
   }
@@ -94,8 +96,51 @@ bool capability_fits(std::string_view value) {
   return revision > 0 && revision < kSizes.size() && value.size() == kSizes.at(revision);
 }
 
+/// Empty when it is no list of entries.
+std::optional<std::vector<AclEntry>> acl_entries(std::string_view value) {
+  if (value.size() < 4 || (value.size() - 4) % 8 != 0 || get_le(value, 0, 4) != kAclVersion) return std::nullopt;
+  std::vector<AclEntry> entries;
+  for (std::size_t at = 4; at < value.size(); at += 8)
+    entries.push_back({static_cast<std::uint16_t>(get_le(value, at, 2)),
+                       static_cast<std::uint16_t>(get_le(value, at + 2, 2)), get_le(value, at + 4, 4)});
+  return entries;
+}
+
+/// As posix_acl_valid() of Linux: it refuses to set other ones, and to read a file that has one with an unknown tag.
 bool acl_value_fits(std::string_view value) {
-  return value.size() >= 4 && (value.size() - 4) % 8 == 0 && get_le(value, 0, 4) == kAclVersion;
+  const auto entries = acl_entries(value);
+  if (!entries) return false;
+  int next = kUserObj;  // the tag that must come, or that named ones come before
+  bool named = false;
+  for (const AclEntry& entry : *entries) {
+    if (entry.permissions > 7) return false;
+    switch (entry.tag) {
+      case kUserObj:
+        if (next != kUserObj) return false;
+        next = kGroupObj;
+        break;
+      case kUser:
+      case kGroup:
+        if (next != (entry.tag == kUser ? kGroupObj : kMask) || entry.id == kNoId) return false;
+        named = true;
+        break;
+      case kGroupObj:
+        if (next != kGroupObj) return false;
+        next = kMask;
+        break;
+      case kMask:
+        if (next != kMask) return false;
+        next = kOther;
+        break;
+      case kOther:
+        if (next != kOther && (next != kMask || named)) return false;
+        next = 0;
+        break;
+      default:
+        return false;
+    }
+  }
+  return next == 0 || entries->empty();
 }
 
 int hex_digit(char c) {
@@ -121,11 +166,18 @@ bool xattr_suits(EntryType type, std::string_view name) {
   return type != EntryType::Symlink;
 }
 
+bool acl_says_nothing(std::string_view name, std::string_view value) {
+  if (!name.starts_with("system.posix_acl_") || !acl_value_fits(value)) return false;
+  const auto entries = acl_entries(value);
+  return entries->empty() || (name == "system.posix_acl_access" && entries->size() == 3);
+}
+
 std::optional<std::string> xattr_problem(std::string_view name, std::string_view value) {
   if (name.size() > 255) return "its name is longer than the 255 bytes that Linux allows";
   if (name == "user." || name.find('\0') != std::string_view::npos) return "its name is none";
   if (value.size() > 65535) return "its value is longer than the 65535 bytes that EROFS can hold";
-  if (name.starts_with("system.posix_acl_") && !acl_value_fits(value)) return "its value is no POSIX ACL of version 2";
+  if (name.starts_with("system.posix_acl_") && !acl_value_fits(value))
+    return "its value is no POSIX ACL that Linux takes";
   if (name == "security.capability" && !capability_fits(value)) return "its value is no file capability";
   return std::nullopt;
 }

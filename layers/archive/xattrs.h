@@ -24,9 +24,12 @@ std::optional<std::string> xattr_problem(std::string_view name, std::string_view
 /// Why one entry cannot have all of them together, if so.
 std::optional<std::string> xattrs_problem(const std::map<std::string, std::string>& xattrs);
 
+/// Whether it is an ACL that says no more than the mode does, or nothing at all: Linux takes such a one and keeps none.
+bool acl_says_nothing(std::string_view name, std::string_view value);
+
 /// The value of system.posix_acl_* for an ACL in the text form that tar archives keep in SCHILY.acl.*
 /// ("user::rwx,user:name:r--:1000,group::r-x,mask::r-x,other::---"); empty when a part of it cannot be understood, such
-/// as a name without its number.
+/// as a name without its number, unless it is that of root.
 std::optional<std::string> acl_from_text(std::string_view text);
 
 /// "a%20b" as LIBARCHIVE.xattr.* spells names; and base64, of which it makes values. Empty when they are malformed.

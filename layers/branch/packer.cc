@@ -28,8 +28,9 @@ class WarningList final : public Progress {
 };
 
 std::unique_ptr<Source> upper_of(const WrittenTree& tree, Scrub scrub) {
-  return open_upper_source(
-      {.upper = path_of(tree.upper), .lower = path_of(tree.lower), .scrub = std::move(scrub), .ids = {}});
+  UpperRequest request{.upper = path_of(tree.upper), .lower = {}, .scrub = std::move(scrub), .ids = {}};
+  if (tree.lower >= 0) request.lower = path_of(tree.lower);
+  return open_upper_source(std::move(request));
 }
 
 Scrub scrub_of(const PackRequest& request) {

@@ -1,6 +1,5 @@
 #include "layers/branch/tree_changes.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/base/directory_names.h"
 #include "core/base/error.h"
 #include "core/base/unique_fd.h"
 
@@ -20,21 +20,7 @@ namespace {
 constexpr int kDeepest = 1024;
 
 std::vector<std::string> sorted_names(int folder, const std::string& path) {
-  UniqueFd copy(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!copy) throw system_error("open " + quote("/" + path));
-  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::fdopendir(copy.get()), &::closedir);
-  if (!directory) throw system_error("read " + quote("/" + path));
-  (void)copy.release();
-  std::vector<std::string> names;
-  errno = 0;
-  while (const dirent* item = ::readdir(directory.get())) {
-    const std::string_view name = item->d_name;
-    if (name != "." && name != "..") names.emplace_back(name);
-    errno = 0;
-  }
-  if (errno != 0) throw system_error("read " + quote("/" + path));
-  std::sort(names.begin(), names.end());
-  return names;
+  return directory_names(folder, quote("/" + path));
 }
 
 std::optional<FileState> look(int directory, const std::string& name) {

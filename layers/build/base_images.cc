@@ -1,5 +1,9 @@
 #include "layers/build/base_images.h"
 
+#include <algorithm>
+#include <set>
+#include <vector>
+
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "layers/import.h"
@@ -91,6 +95,28 @@ const StoredLayer& BaseImages::get(const NamedImage& image) {
     error.context(placed.message());
     throw;
   }
+}
+
+void BaseImages::require(const std::vector<NamedImage>& images) {
+  std::set<std::string> seen;
+  std::vector<Error> away;
+  for (const NamedImage& image : images) {
+    if (!seen.insert(image.name + " " + image.platform).second) continue;
+    try {
+      (void)get(image);
+    } catch (const Error& error) {
+      away.push_back(error);
+    }
+  }
+  if (away.empty()) return;
+  if (away.size() == 1) throw away.front();
+  Error all = usage_error(away.back().message());
+  for (auto error = away.rbegin() + 1; error != away.rend(); ++error) all.context(error->message());
+  all.context(set_.origin + " needs " + std::to_string(away.size()) + " images that cannot be had");
+  for (const Error& error : away)
+    for (const std::string& hint : error.hints())
+      if (std::find(all.hints().begin(), all.hints().end(), hint) == all.hints().end()) all.hint(hint);
+  throw all;
 }
 
 StoredLayer BaseImages::find(const NamedImage& image) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/base/progress.h"
 #include "core/engine/layer_store.h"
@@ -54,6 +55,9 @@ class BaseImages {
 
   /// Throws Error naming file, line and instruction. The answer stays the same as long as this object lives.
   const engine::StoredLayer& get(const dockerfile::NamedImage& image);
+
+  /// Throws Error naming all of these that cannot be had.
+  void require(const std::vector<dockerfile::NamedImage>& images);
 
   /// Digests of the images of registries that were asked for, as provenance and lock record them.
   const std::map<std::string, std::string>& inputs() const noexcept { return inputs_; }

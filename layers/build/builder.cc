@@ -3,13 +3,10 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "core/base/error.h"
-#include "core/base/json.h"
 #include "core/base/units.h"
-#include "core/engine/compose_spec.h"
 #include "layers/build/base_images.h"
 #include "layers/build/dockerfile_build.h"
 #include "layers/build/environments.h"
@@ -20,6 +17,8 @@
 #include "layers/build/schedule.h"
 #include "layers/build/stack_lookup.h"
 #include "layers/build/step_cache.h"
+#include "layers/build/step_chain.h"
+#include "layers/build/step_conflicts.h"
 #include "layers/dir/scrub.h"
 #include "layers/dockerfile/request.h"
 #include "layers/import.h"
@@ -30,18 +29,6 @@ namespace {
 
 using engine::StoredLayer;
 using std::chrono::steady_clock;
-
-/// A source whose examination is over, so that whoever makes the layer does not repeat it.
-class Examined final : public Source {
- public:
-  Examined(Source& under, SourceFacts facts) : under_(under), facts_(std::move(facts)) {}
-  SourceFacts examine(const SourceOptions&, Progress&) override { return facts_; }
-  void emit(std::size_t image, TreeSink& sink) override { under_.emit(image, sink); }
-
- private:
-  Source& under_;
-  SourceFacts facts_;
-};
 
 /// Passes on warnings alone: a step reports itself, and what makes its image is part of that.
 class Quietly final : public Progress {
@@ -174,8 +161,7 @@ class LayerBuild {
   }
 
   std::optional<StoredLayer> named_layer(const LayerRef& named) const {
-    const LayerRecipe* made_here = project_.layer(named);
-    const LayerRef ref = made_here ? LayerRef::parse(made_here->ref()) : named;
+    const LayerRef ref = actual_ref(project_, named);
     std::optional<StoredLayer> layer = ports_.store.find(ref);
     if (layer || !ports_.pull || options_.offline) return layer;
     ports_.pull(ref);
@@ -186,18 +172,11 @@ class LayerBuild {
 
   /// The layers that `on` stands on, and itself, bottom to top.
   std::vector<StoredLayer> stack_below() const {
-    std::vector<StoredLayer> stack;
-    if (!recipe_.on) return stack;
-    const LayerRecipe* made_here = project_.layer(*recipe_.on);
-    std::optional<LayerRef> next = made_here ? LayerRef::parse(made_here->ref()) : *recipe_.on;
-    while (next) {
-      provide(*next);
-      stack.push_back(ports_.store.get(*next));
-      const std::optional<Digest>& built_on = stack.back().manifest.provenance.built_on;
-      next = built_on ? std::optional(LayerRef::of(*built_on)) : std::nullopt;
-    }
-    std::reverse(stack.begin(), stack.end());
-    return stack;
+    if (!recipe_.on) return {};
+    return stack_up_to(actual_ref(project_, *recipe_.on), [this](const LayerRef& ref) {
+      provide(ref);
+      return ports_.store.get(ref);
+    });
   }
 
   /// What the file does not make itself comes from the store, or else from a registry. All that is missing is told, not
@@ -223,18 +202,11 @@ class LayerBuild {
     std::vector<StoredLayer> made;
     BuildOutcome outcome{recipe_.ref(),
                          StoredLayer{own_key, LayerManifest{recipe_.name, {}, {}, {}, {}, {}, {}}, {}, {}, {}}};
-    ImageConfig settings;
     StackLookup lookup(below, ports_.store);
-    Digest key = below.empty() ? Digest::of("") : below.back().digest;
-    SourceFacts facts;
-    facts.provenance.source = "build";
-    facts.provenance.inputs = input_digests(recipe_, inputs);
-    if (!below.empty()) facts.provenance.built_on = below.back().digest;
+    StepChain chain(recipe_, inputs, below);
     for (std::size_t i = 0; i < recipe_.steps.size(); ++i) {
       const std::string name = step_name(recipe_, i);
-      apply_settings(recipe_.steps[i], settings);
-      key = step_key(key, i, inputs[i], settings);
-      facts.provenance.steps.push_back(Digest::of(canonical_json(to_json(recipe_.steps[i]))));
+      const Digest& key = chain.next();
       if (!makes_files(recipe_.steps[i])) continue;
       const std::string label = recipe_.ref() + " " + name;
       ports_.progress.begin(label);
@@ -244,17 +216,14 @@ class LayerBuild {
         ports_.progress.end(label, "cached");
       } else {
         const auto started = steady_clock::now();
-        layer = attempt(name, [&] { return make_step(i, inputs[i], below, made, settings, key); });
+        layer = attempt(name, [&] { return make_step(i, inputs[i], below, made, chain.settings(), key); });
         cache_.put(key, *layer);
         const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - started);
         ports_.progress.end(label, format_size(layer->manifest.total_size()) + " in " + format_duration(took));
       }
       made.push_back(*std::move(layer));
     }
-    facts.config = settings;
-    facts.identity = key;
-    facts.platform = below.empty() ? "" : below.front().manifest.platform;
-    const std::unique_ptr<Source> merged = make_merge_source(made, ports_.store, lookup, facts);
+    const std::unique_ptr<Source> merged = make_merge_source(made, ports_.store, lookup, chain.facts());
     const StoredLayer layer = import(*merged, merged->examine({}, ports_.progress), "/", false);
     cache_.put(own_key, layer);
     const std::size_t cached = outcome.cached_steps;
@@ -263,35 +232,17 @@ class LayerBuild {
     return outcome;
   }
 
-  static bool makes_files(const Step& step) {
-    return std::holds_alternative<RunStep>(step) || std::holds_alternative<CopyStep>(step) ||
-           std::holds_alternative<GitStep>(step);
-  }
-
-  static void apply_settings(const Step& step, ImageConfig& settings) {
-    if (const auto* env = std::get_if<EnvStep>(&step))
-      for (const auto& [name, value] : env->values) engine::set_variable(settings.env, name + "=" + value);
-    if (const auto* workdir = std::get_if<WorkdirStep>(&step)) settings.workdir = workdir->path;
-    if (const auto* user = std::get_if<UserStep>(&step)) settings.user = user->user;
-  }
-
-  Digest step_key(const Digest& parent, std::size_t i, const std::optional<RecipeInput>& input,
-                  const ImageConfig& settings) const {
-    Json json = {{"parent", parent.str()},
-                 {"step", to_json(recipe_.steps[i])},
-                 {"input", input ? input->facts.identity.str() : ""}};
-    if (std::holds_alternative<RunStep>(recipe_.steps[i])) {
-      json["settings"] = to_json(settings);
-      json["scrub"] = Scrub::standard(recipe_.scrub, recipe_.keep).text();
-    }
-    return Digest::of(canonical_json(json));
-  }
-
   StoredLayer make_step(std::size_t i, std::optional<RecipeInput>& input, const std::vector<StoredLayer>& below,
                         const std::vector<StoredLayer>& made, const ImageConfig& settings, const Digest& key) const {
-    if (input) return import(*input->source, input->facts, input->to, true);
     std::vector<StoredLayer> stack = below;
     stack.insert(stack.end(), made.begin(), made.end());
+    // Steps that came before are below this one too: what it deletes of theirs must stay deleted until all are merged.
+    StackLookup with_steps(stack, ports_.store);
+    if (input) {
+      StoredLayer layer = import(*input->source, input->facts, input->to, true);
+      refuse_conflicts(layer, with_steps, ports_.store);
+      return layer;
+    }
     const Scrub scrub = Scrub::standard(recipe_.scrub, recipe_.keep);
     RunRequest request{.recipe = recipe_,
                        .name = "step " + std::to_string(i + 1),
@@ -300,8 +251,6 @@ class LayerBuild {
                        .settings = settings,
                        .scrub = scrub,
                        .key = key};
-    // Steps that came before are below this one too: what it deletes of theirs must stay deleted until all are merged.
-    StackLookup with_steps(stack, ports_.store);
     return run_step(request, with_steps, options_, ports_,
                     [&](Source& source, SourceFacts facts) { return import(source, std::move(facts), "/", true); });
   }
@@ -314,11 +263,18 @@ class LayerBuild {
   StepCache cache_;
 };
 
+bool has_dockerfile(const LayerRecipe& recipe, const fs::path& directory) {
+  const auto request = dockerfile::Request::parse(recipe.from, directory);
+  std::error_code ignored;
+  return fs::exists(request.directory / request.file, ignored);
+}
+
 /// The recipes of the file that one stands on: `on`, or what its Dockerfile is made from.
 std::vector<std::size_t> recipes_below(const Project& project, const LayerRecipe& recipe) {
   std::vector<LayerRef> refs;
   if (recipe.on) refs.push_back(*recipe.on);
-  if (dockerfile::Request::is_one(recipe.from))
+  // A Dockerfile that is not there is told with all else that is not.
+  if (dockerfile::Request::is_one(recipe.from) && has_dockerfile(recipe, project.directory))
     refs = attempt("cannot build " + recipe.ref(), [&] { return dockerfile_layers(recipe, project.directory); });
   std::vector<std::size_t> below;
   for (const LayerRef& ref : refs)
@@ -370,6 +326,30 @@ Wanted wanted_recipes(const Project& project, const std::vector<std::string>& ta
   return wanted;
 }
 
+/// Null when the lock does not have it.
+const LockedLayer* locked_layer(const Lock& lock, const LayerRecipe& recipe) {
+  const auto found = lock.layers.find(recipe.ref());
+  return found == lock.layers.end() ? nullptr : &found->second;
+}
+
+/// Throws Error (Usage) that lists all that the recipes need and that is not here, with its places in the file.
+void refuse_what_is_away(const Project& project, const std::vector<const LayerRecipe*>& recipes, bool locked,
+                         const std::optional<Lock>& lock, engine::LayerStore& store) {
+  std::set<std::string> names;
+  for (const LayerRecipe* recipe : recipes) names.insert(recipe->ref());
+  std::vector<Problem> problems = dangling_references(
+      project, store, [&](const LayerReference& reference) { return names.contains(reference.by); });
+  for (const LayerRecipe* recipe : recipes) {
+    // What is locked and here is not made again.
+    if (const LockedLayer* pinned = locked ? locked_layer(*lock, *recipe) : nullptr;
+        pinned && store.find(LayerRef::of(pinned->digest)))
+      continue;
+    for (Problem& need : network_needs(*recipe)) problems.push_back(std::move(need));
+  }
+  if (!problems.empty())
+    throw problems_of(project.file, std::move(problems)).hint("dsec build without --offline, where there is a network");
+}
+
 /// Layers that build at the same time may all need the engine, which is made when it is first asked for, and
 /// registries.
 class SharedPorts {
@@ -410,6 +390,7 @@ std::vector<BuildOutcome> build(const Project& project, const BuildOptions& opti
   if (options.locked && !lock)
     throw usage_error("there is no " + quote(lock_path(project).native()) + " to hold the build to")
         .hint("dsec build without --locked");
+  if (options.offline) refuse_what_is_away(project, recipes, options.locked, lock, ports.store);
   std::vector<std::vector<std::size_t>> after(recipes.size());
   for (const auto& [recipe, below] : wanted)
     for (const std::size_t other : below) after[number[recipe]].push_back(number[other]);

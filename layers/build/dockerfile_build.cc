@@ -44,6 +44,9 @@ using dockerfile::Stage;
 using engine::StoredLayer;
 using std::chrono::steady_clock;
 
+// To write so much again takes longer than what one mount more costs every sandbox.
+constexpr std::uint64_t kKeptWhole = 32 << 20;
+
 /// A stage while it is built.
 struct StageWork {
   std::vector<StoredLayer> base;  // what it is FROM, unless scratch
@@ -83,7 +86,9 @@ class DockerfileBuild {
 
   DockerfileOutcome run() {
     check_recipe();
-    plan_ = dockerfile::make_plan(request_.read(), request_, host_platform(),
+    const dockerfile::Dockerfile file = request_.read();
+    if (options_.offline) images_.require(dockerfile::images_of(file, request_, host_platform()));
+    plan_ = dockerfile::make_plan(file, request_, host_platform(),
                                   [this](const NamedImage& image) { return images_.get(image).manifest.config; });
     for (const Stage& stage : plan_.stages) work_.push_back(prepare(stage));
     const Digest whole = Digest::of("dockerfile\n" + job_.recipe.digest().str() + "\n" + work_.back().key.str() + "\n" +
@@ -387,19 +392,33 @@ class DockerfileBuild {
       take_images(layer, *session, manifest);
       implicit.insert(layer.manifest.implicit_parents.begin(), layer.manifest.implicit_parents.end());
     }
-    if (is_whole_by_itself(work))
-      take_images(work.made[0], *session, manifest);
-    else if (!work.made.empty() || work.base.empty())
-      add_changes(work, whole, *session, manifest, implicit);
+    std::vector<StoredLayer> below = work.base, small;
+    const auto merge_small = [&] {
+      if (!small.empty()) add_merged(small, below, whole, *session, manifest, implicit);
+      below.insert(below.end(), small.begin(), small.end());
+      small.clear();
+    };
+    for (const StoredLayer& made : work.made) {
+      if (!stays_as_it_is(made, work)) {
+        small.push_back(made);
+        continue;
+      }
+      merge_small();
+      take_images(made, *session, manifest);
+      below.push_back(made);
+    }
+    merge_small();
+    if (manifest.images.empty()) add_merged({}, below, whole, *session, manifest, implicit);
     manifest.implicit_parents.assign(implicit.begin(), implicit.end());
     const bool trusted = work.base.empty() || work.base[0].trusted;
     return ports_.store.add(manifest, "", trusted ? engine::Trust::BuiltHere : engine::Trust::Foreign, *session);
   }
 
-  /// Whether the only step's image can stay as it is: it was made on the base alone, and has all folders above what is
-  /// in it with their attributes.
-  static bool is_whole_by_itself(const StageWork& work) {
-    return !work.base.empty() && work.made.size() == 1 && work.made[0].manifest.implicit_parents.empty();
+  /// Whether an image among those of the layer is better than to merge what it has with what other steps made: it is
+  /// large, or alone. It must have all folders above what is in it with their attributes.
+  static bool stays_as_it_is(const StoredLayer& made, const StageWork& work) {
+    if (work.base.empty() || !made.manifest.implicit_parents.empty()) return false;
+    return work.made.size() == 1 || made.manifest.total_size() >= kKeptWhole;
   }
 
   static void take_images(const StoredLayer& layer, engine::BlobSession& session, LayerManifest& manifest) {
@@ -411,12 +430,13 @@ class DockerfileBuild {
     }
   }
 
-  void add_changes(const StageWork& work, const Digest& whole, engine::BlobSession& session, LayerManifest& manifest,
-                   std::set<std::string>& implicit) {
-    StackLookup below(work.base, ports_.store);
+  /// As one image, what was made on `below`.
+  void add_merged(const std::vector<StoredLayer>& made, const std::vector<StoredLayer>& below, const Digest& whole,
+                  engine::BlobSession& session, LayerManifest& manifest, std::set<std::string>& implicit) {
+    StackLookup lookup(below, ports_.store);
     SourceFacts facts;
-    facts.identity = whole;
-    WholeTree tree(make_merge_source(work.made, ports_.store, below, facts), ports_.store, work.base);
+    facts.identity = Digest::of(whole.str() + " image " + std::to_string(manifest.images.size()));
+    WholeTree tree(make_merge_source(made, ports_.store, lookup, facts), ports_.store, below);
     Progress silent;
     const LayerManifest changes =
         make_layer(session, tree, {.name = job_.recipe.name, .tag = "", .platform = manifest.platform}, silent);

@@ -26,12 +26,6 @@ std::string kernel_release() {
   return ::uname(&name) == 0 ? name.release : "";
 }
 
-// A reference without a tag means the project's layer of that name, whatever its tag.
-LayerRef actual_ref(const Project& project, const LayerRef& ref) {
-  const LayerRecipe* recipe = project.layer(ref);
-  return recipe ? LayerRef::parse(recipe->ref()) : ref;
-}
-
 // Layers that are made here and not built are told by name, all others by their places in the file.
 [[noreturn]] void throw_missing(const Project& project, LayerStore& store, std::vector<std::string> missing,
                                 const WhichReferences& which = {}) {
@@ -43,6 +37,11 @@ LayerRef actual_ref(const Project& project, const LayerRef& ref) {
 }
 
 }  // namespace
+
+LayerRef actual_ref(const Project& project, const LayerRef& ref) {
+  const LayerRecipe* recipe = project.layer(ref);
+  return recipe ? LayerRef::parse(recipe->ref()) : ref;
+}
 
 const EnvironmentSpec& environment_of(const Project& project, std::string_view name) {
   if (const EnvironmentSpec* spec = project.environment(name)) return *spec;

@@ -13,6 +13,9 @@
 
 namespace dsec::layers {
 
+/// A reference without a tag means the project's layer of that name, whatever its tag.
+LayerRef actual_ref(const Project& project, const LayerRef& ref);
+
 /// Beside the project's file and named as it is: dsec.lock of dsec.yaml.
 std::filesystem::path lock_path(const Project& project);
 /// Empty when there is none. Of the file itself, where its ${NAME} are to take values from the lock.

@@ -10,8 +10,11 @@
 #include "core/base/files.h"
 #include "core/base/json.h"
 #include "core/base/units.h"
+#include "core/base/yaml.h"
+#include "core/model/function_language.h"
 #include "layers/build/schema.h"
 #include "layers/dockerfile/request.h"
+#include "layers/oci/image_documents.h"
 
 namespace dsec::layers {
 namespace fs = std::filesystem;
@@ -32,6 +35,8 @@ class Substitution {
   std::map<std::string, std::string> used;
 
   void apply(YAML::Node node) {
+    // What an alias stands for is one node, which is met again.
+    if (!seen_.insert({node.Mark().pos, node.Type()}).second) return;
     if (node.IsScalar()) {
       if (node.Scalar().find("${") == std::string::npos) return;
       node = replaced(node);
@@ -93,6 +98,7 @@ class Substitution {
 
   const std::map<std::string, std::string>& args_;
   std::vector<Problem>& problems_;
+  std::set<std::pair<int, YAML::NodeType::value>> seen_;  // a mapping begins where its first key does
 };
 
 [[noreturn]] void throw_problems(const fs::path& file, std::vector<Problem> problems) {
@@ -146,10 +152,6 @@ const std::vector<std::string>& file_schemes() {
   return schemes;
 }
 
-bool is_file_scheme(std::string_view scheme) {
-  return std::find(file_schemes().begin(), file_schemes().end(), scheme) != file_schemes().end();
-}
-
 class Reader {
  public:
   explicit Reader(std::vector<Problem>& problems) : problems_(problems) {}
@@ -183,8 +185,11 @@ class Reader {
     if (runs && !recipe.on) report(node, "`run` steps need `on`, the layer that they run on");
     if (!recipe.from.empty()) check_source(node["from"]);
     if (!recipe.to.empty()) absolute(node["to"]);
+    if (!recipe.platform.empty()) told_at(node["platform"], [&] { Platform::parse(recipe.platform); });
     if (!recipe.history.empty() && !recipe.from.starts_with("git:"))
       report(node["history"], "`history` is for git sources");
+    else if (!recipe.history.empty() && recipe.from.find("?history=") != std::string::npos)
+      report(node["history"], "`from` has a history already");
     return recipe;
   }
 
@@ -192,6 +197,7 @@ class Reader {
     EnvironmentSpec spec{.name = name, .base = LayerRef::parse(node["base"].Scalar())};
     if (node["workspace"]) spec.workspace = LayerRef::parse(node["workspace"].Scalar());
     for (const std::string& toolkit : text_list(node["toolkits"])) spec.toolkits.push_back(LayerRef::parse(toolkit));
+    check_kinds(node);
     spec.workdir = text_or(node, "workdir");
     if (!spec.workdir.empty()) absolute(node["workdir"]);
     spec.user = text_or(node, "user");
@@ -215,18 +221,31 @@ class Reader {
     FunctionSpec spec;
     spec.name = name;
     spec.environment = node["environment"].Scalar();
-    spec.command = command(node["command"]);
+    spec.language = text_or(node, "language");
+    if (const FunctionLanguage* language = function_language(spec.language)) {
+      spec.command = language->command;
+      spec.compile = language->compile;
+      spec.warm_up = language->warm_up;
+    } else if (!node["command"]) {
+      report(node, "key 'command' is missing, or 'language'");
+    }
+    if (node["command"]) spec.command = command(node["command"]);
     if (node["compile"]) spec.compile = command(node["compile"]);
     if (node["warm_up"]) spec.warm_up = command(node["warm_up"]);
     spec.preload = text_or(node, "preload", "false") == "true";
-    if (spec.preload && node["compile"])
-      report(node["compile"], "with `preload` the command starts before there is anything to compile");
+    if (spec.preload && !spec.compile.empty())
+      report(node[node["compile"] ? "compile" : "language"],
+             "with `preload` the command starts before there is anything to compile");
+    else if (spec.preload && !node["command"])
+      report(node["preload"],
+             "with `preload` the command starts before a call has brought its program; give a "
+             "'command' that reads it from standard input");
     if (const YAML::Node limits = node["limits"]) {
       spec.run_limits = stage_limits(limits);
       spec.limits = sandbox_limits(limits);
     }
     if (node["compile_limits"]) {
-      if (!node["compile"]) report(node["compile_limits"], "there is no `compile` to limit");
+      if (spec.compile.empty()) report(node["compile_limits"], "there is no `compile` to limit");
       spec.compile_limits = stage_limits(node["compile_limits"]);
     }
     // A call's streams have their own limit, which ends the call.
@@ -251,16 +270,26 @@ class Reader {
     return argv;
   }
 
+  // A snapshot, which names what it stands on, may stand anywhere.
+  void check_kinds(const YAML::Node& node) {
+    std::set<std::string> given;
+    const auto check = [&](const YAML::Node& at, LayerKind kind) {
+      const LayerRef ref = LayerRef::parse(at.Scalar());
+      if (!given.insert(ref.str()).second) return report(at, quote(at.Scalar()) + " stands here twice");
+      if (ref.name && ref.name->kind != kind && ref.name->kind != LayerKind::Snapshot)
+        report(at, quote(at.Scalar()) + " is a " + std::string(to_string(ref.name->kind)) + ", and a " +
+                       std::string(to_string(kind)) + " is expected here");
+    };
+    check(node["base"], LayerKind::Base);
+    if (node["workspace"]) check(node["workspace"], LayerKind::Workspace);
+    if (node["toolkits"])
+      for (const YAML::Node& toolkit : node["toolkits"]) check(toolkit, LayerKind::Toolkit);
+  }
+
   std::vector<DeviceGrant> devices(const YAML::Node& node) {
     std::vector<DeviceGrant> list;
     if (!node) return list;
-    for (const YAML::Node& item : node) {
-      try {
-        list.push_back(parse_device(item.Scalar()));
-      } catch (const Error& error) {
-        report(item, error.message());
-      }
-    }
+    for (const YAML::Node& item : node) told_at(item, [&] { list.push_back(parse_device(item.Scalar())); });
     return list;
   }
 
@@ -305,11 +334,7 @@ class Reader {
       return wish;
     }
     wish.mode = NetworkMode::Policy;
-    try {
-      wish.plan = network_plan_from_json(json_of(node));
-    } catch (const Error& error) {
-      report(node, error.message());
-    }
+    told_at(node, [&] { wish.plan = network_plan_from_json(json_of(node)); });
     return wish;
   }
 
@@ -326,12 +351,7 @@ class Reader {
       return report(node, quote(text) + " is no source" +
                               (near.empty() ? "; see man dsec-sources" : "; did you mean " + near[0] + ":?"));
     }
-    if (scheme != "dockerfile") return;
-    try {
-      dockerfile::Request::parse(text, "");
-    } catch (const Error& error) {
-      report(node, error.message());
-    }
+    if (scheme == "dockerfile") told_at(node, [&] { dockerfile::Request::parse(text, ""); });
   }
 
   std::optional<Step> step(const YAML::Node& node) {
@@ -354,7 +374,7 @@ class Reader {
     if (const YAML::Node copy = node["copy"]) return copy_step(copy);
     if (const YAML::Node git = node["git"]) {
       GitStep made{git["url"].Scalar(), git["rev"].Scalar(), text_or(git, "to", "/workspace"),
-                   text_or(git, "history", "past")};
+                   text_or(git, "history", "past"), place_of(git["url"])};
       if (git["to"]) absolute(git["to"]);
       return made;
     }
@@ -389,6 +409,15 @@ class Reader {
     if (!path.is_absolute() || climbs) report(node, quote(path.native()) + " is no absolute path without '..'");
   }
 
+  template <typename Read>
+  void told_at(const YAML::Node& node, Read&& read) {
+    try {
+      read();
+    } catch (const Error& error) {
+      report(node, error.message());
+    }
+  }
+
   void report(const YAML::Node& node, std::string text) {
     problems_.push_back({node.Mark().line + 1, node.Mark().column + 1, std::move(text)});
   }
@@ -398,6 +427,17 @@ class Reader {
 
 void add_reference(Project& project, const std::string& by, const YAML::Node& node) {
   if (node) project.references.push_back({by, LayerRef::parse(node.Scalar()), place_of(node)});
+}
+
+// The entries of one part of the file. Where something is wrong with the shape of the file, those that are as they
+// should be by themselves, so that what is wrong with their values is told with the rest.
+template <typename Read>
+void each_well_formed(const YAML::Node& root, const char* part, bool choose, Read&& read) {
+  const YAML::Node entries = root[part];
+  if (!entries || !entries.IsMap()) return;
+  for (const auto& pair : entries)
+    if (!choose || (pair.first.IsScalar() && is_entry(part, pair.first.Scalar(), pair.second)))
+      read(pair.first, pair.second);
 }
 
 // What only shows when everything has been read: names that stand twice, layers that stand on each other in a ring.
@@ -427,6 +467,10 @@ void check_relations(const Project& project, const YAML::Node& root, std::vector
 
 }  // namespace
 
+bool is_file_scheme(std::string_view scheme) {
+  return std::find(file_schemes().begin(), file_schemes().end(), scheme) != file_schemes().end();
+}
+
 Project Project::load(const fs::path& file, const std::map<std::string, std::string>& args) {
   return parse(read_file(file, kLargestFile), file, args);
 }
@@ -435,7 +479,7 @@ Project Project::parse(std::string_view yaml, const fs::path& file, const std::m
   std::vector<Problem> problems;
   YAML::Node root;
   try {
-    root = YAML::Load(std::string(yaml));
+    root = load_yaml(std::string(yaml));
   } catch (const YAML::Exception& error) {
     throw_problems(file, {{error.mark.line + 1, error.mark.column + 1, error.msg}});
   }
@@ -443,54 +487,32 @@ Project Project::parse(std::string_view yaml, const fs::path& file, const std::m
   Substitution substitution(args, problems);
   substitution.apply(root);
   substitution.report_unused();
-  std::vector<Problem> shape_problems = check_shape(root, project_shape());
+  const std::vector<Problem> shape_problems = check_shape(root, project_shape());
   problems.insert(problems.end(), shape_problems.begin(), shape_problems.end());
-  if (!problems.empty()) throw_problems(file, std::move(problems));
 
   Project project{file, fs::absolute(file).parent_path(), substitution.used, {}, {}, {}, {}};
   Reader reader(problems);
-  if (root["layers"])
-    for (const auto& pair : root["layers"]) {
-      project.layers.push_back(reader.layer(pair.first.Scalar(), pair.second, pair.first.Mark().line + 1));
-      add_reference(project, project.layers.back().ref(), pair.second["on"]);
-    }
-  if (root["environments"])
-    for (const auto& pair : root["environments"]) {
-      const std::string name = pair.first.Scalar();
-      project.environments.push_back(reader.environment(name, pair.second));
-      add_reference(project, name, pair.second["base"]);
-      add_reference(project, name, pair.second["workspace"]);
-      for (const YAML::Node& toolkit : pair.second["toolkits"]) add_reference(project, name, toolkit);
-    }
-  if (root["functions"])
-    for (const auto& pair : root["functions"])
-      project.functions.push_back(reader.function(pair.first.Scalar(), pair.second));
+  const auto entries = [&](const char* key, auto&& read) {
+    each_well_formed(root, key, !shape_problems.empty(), read);
+  };
+  entries("layers", [&](const YAML::Node& key, const YAML::Node& node) {
+    project.layers.push_back(reader.layer(key.Scalar(), node, key.Mark().line + 1));
+    add_reference(project, project.layers.back().ref(), node["on"]);
+  });
+  entries("environments", [&](const YAML::Node& key, const YAML::Node& node) {
+    const std::string name = key.Scalar();
+    project.environments.push_back(reader.environment(name, node));
+    add_reference(project, name, node["base"]);
+    add_reference(project, name, node["workspace"]);
+    for (const YAML::Node& toolkit : node["toolkits"]) add_reference(project, name, toolkit);
+  });
+  entries("functions", [&](const YAML::Node& key, const YAML::Node& node) {
+    project.functions.push_back(reader.function(key.Scalar(), node));
+  });
+  if (!shape_problems.empty()) throw_problems(file, std::move(problems));
   check_relations(project, root, problems);
   if (!problems.empty()) throw_problems(file, std::move(problems));
   return project;
-}
-
-void check_files(const Project& project, const std::vector<const LayerRecipe*>& recipes) {
-  std::vector<Problem> problems;
-  const auto there = [&](const fs::path& path) {
-    std::error_code error;
-    return fs::exists(fs::symlink_status(project.directory / path, error));
-  };
-  for (const LayerRecipe* recipe : recipes) {
-    const std::size_t colon = recipe->from.find(':');
-    if (colon != std::string::npos && is_file_scheme(recipe->from.substr(0, colon))) {
-      // An image's reference and a folder's options may follow the path, and may as well be part of it.
-      const std::string whole = recipe->from.substr(colon + 1), path = whole.substr(0, whole.find_first_of(":?"));
-      if (path != "-" && !there(path) && !there(whole))
-        problems.push_back({recipe->from_at.line, recipe->from_at.column,
-                            "there is no " + quote((project.directory / path).native())});
-    }
-    for (const Step& step : recipe->steps)
-      if (const auto* copy = std::get_if<CopyStep>(&step); copy && !there(copy->from))
-        problems.push_back({copy->at.line, copy->at.column,
-                            "there is no " + quote((project.directory / copy->from).lexically_normal().native())});
-  }
-  if (!problems.empty()) throw_problems(project.file, std::move(problems));
 }
 
 const LayerRecipe* Project::layer(const LayerRef& ref) const {

@@ -38,6 +38,7 @@ struct CopyStep {
 };
 struct GitStep {
   std::string url, rev, to = "/workspace", history = "past";
+  Place at{};  ///< of `url`
   bool operator==(const GitStep&) const = default;
 };
 struct EnvStep {
@@ -107,8 +108,11 @@ struct Project {
                        const std::map<std::string, std::string>& args);
 };
 
-/// Throws Error (Usage) that lists every file that the recipes name and that is not there, with its place. Not part of
-/// reading: an environment can be run where its layers' files are not.
+/// Whether what follows this scheme of a source is a path: "tar", "dir", "oci-archive", …
+bool is_file_scheme(std::string_view scheme);
+
+/// Throws Error (Usage) that lists every file and repository that the recipes name and that is not there, with its
+/// place. Not part of reading: an environment can be run where its layers' files are not.
 void check_files(const Project& project, const std::vector<const LayerRecipe*>& recipes);
 
 }  // namespace dsec::layers

@@ -107,6 +107,23 @@ std::map<std::string, std::string> own_inputs(std::map<std::string, std::string>
   return inputs;
 }
 
+std::vector<Problem> network_needs(const LayerRecipe& recipe) {
+  std::vector<Problem> needs;
+  if (!recipe.from.empty()) {
+    if (remote_source(source_of(recipe)))
+      needs.push_back(
+          {recipe.from_at.line, recipe.from_at.column, "source " + quote(recipe.from) + " needs a network"});
+    return needs;
+  }
+  for (std::size_t i = 0; i < recipe.steps.size(); ++i) {
+    const auto* git = std::get_if<GitStep>(&recipe.steps[i]);
+    const auto* run = std::get_if<RunStep>(&recipe.steps[i]);
+    if ((git && remote_source(git_source(*git))) || (run && run->network.mode != NetworkMode::None))
+      needs.push_back({recipe.line, 1, step_name(recipe, i) + " of " + recipe.ref() + " needs a network"});
+  }
+  return needs;
+}
+
 bool has_remote_input(const LayerRecipe& recipe) {
   if (!recipe.from.empty()) return remote_source(source_of(recipe));
   for (const Step& step : recipe.steps)

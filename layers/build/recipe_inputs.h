@@ -5,11 +5,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/progress.h"
 #include "core/engine/remote_image.h"
 #include "layers/build/project.h"
+#include "layers/build/schema.h"
 #include "layers/dockerfile/copy_origin.h"
 #include "layers/source.h"
 
@@ -21,6 +23,18 @@ struct RecipeInput {
   std::string to;                  ///< where it goes in the layer
   SourceFacts facts;
   std::shared_ptr<dockerfile::ContextOrigin> context = {};  ///< of a Dockerfile
+};
+
+/// A source whose examination is over, so that whoever makes the layer does not repeat it.
+class Examined final : public Source {
+ public:
+  Examined(Source& under, SourceFacts facts) : under_(under), facts_(std::move(facts)) {}
+  SourceFacts examine(const SourceOptions&, Progress&) override { return facts_; }
+  void emit(std::size_t image, TreeSink& sink) override { under_.emit(image, sink); }
+
+ private:
+  Source& under_;
+  SourceFacts facts_;
 };
 
 struct InputOptions {
@@ -41,6 +55,9 @@ std::map<std::string, std::string> input_digests(const LayerRecipe& recipe,
 
 /// Without the images that a Dockerfile was FROM: those are what the lock pins, and nothing here has them.
 std::map<std::string, std::string> own_inputs(std::map<std::string, std::string> inputs);
+
+/// What of a recipe needs a network, with its place in dsec.yaml.
+std::vector<Problem> network_needs(const LayerRecipe& recipe);
 
 /// Whether looking at the inputs takes a network.
 bool has_remote_input(const LayerRecipe& recipe);

@@ -9,12 +9,14 @@
 
 #include "core/base/units.h"
 #include "core/model/environment_spec.h"
+#include "core/model/function_language.h"
 #include "core/model/hostname.h"
 #include "core/model/layer_ref.h"
 
 namespace dsec::layers {
 namespace {
 
+using namespace std::string_view_literals;
 using Kind = Shape::Kind;
 
 Shape simple(Kind kind, std::string description) {
@@ -61,6 +63,7 @@ std::vector<Shape::Field> policy_fields() {
 
 Shape network_shape() {
   std::vector<Shape::Field> fields = policy_fields();
+  fields.push_back({"intercept_tls", simple(Kind::Flag, "The gateway reads TLS, with an authority of its own")});
   fields.push_back({"phase", words("The phase it begins in", {"setup", "agent", "verify"})});
   const Shape phase = nested(Kind::OneOf, "none or a policy", {words("", {"none"}), object("", policy_fields())});
   fields.push_back({"phases", object("Policies of phases", {{"setup", phase}, {"agent", phase}, {"verify", phase}})});
@@ -82,7 +85,7 @@ Shape step_shape() {
                               {"rev", text("Commit, tag or branch"), true},
                               {"to", text("Absolute path inside; /workspace by default")},
                               {"history", words("What of the history comes along", {"past", "none", "full"})}})},
-              {"env", map("Environment of later steps and of the layer", text(""))},
+              {"env", map("Environment of later steps and of the layer", text(""), "variable")},
               {"workdir", text("Working directory of later steps and of the layer")},
               {"user", text("User of later steps and of the layer")},
               {"network", network_shape()}});
@@ -116,7 +119,7 @@ Shape environment_shape() {
                  {"workspace", simple(Kind::LayerRef, "The repository to work on")},
                  {"toolkits", list("Tools, bottom to top", simple(Kind::LayerRef, ""))},
                  {"workdir", text("Working directory of commands")},
-                 {"env", map("Environment of commands", text(""))},
+                 {"env", map("Environment of commands", text(""), "variable")},
                  {"user", text("User of commands")},
                  {"hostname", simple(Kind::Hostname, "Host name inside")},
                  {"backend", words("How the sandbox is isolated", {"container", "microvm", "fullvm", "fncall"})},
@@ -148,6 +151,12 @@ std::vector<Shape::Field> stage_limits() {
           {"output", simple(Kind::Size, "Bytes of each stream, 1MiB by default; more ends the call")}};
 }
 
+Shape language_shape() {
+  std::vector<std::string> names;
+  for (const FunctionLanguage& each : function_languages()) names.push_back(each.name);
+  return words("What command, compile and warm_up are where they are not given", std::move(names));
+}
+
 Shape function_shape() {
   std::vector<Shape::Field> limits = stage_limits();
   limits.insert(limits.end(), {{"cpus", simple(Kind::Number, "Cores")},
@@ -155,23 +164,25 @@ Shape function_shape() {
                                {"pids", simple(Kind::Integer, "Processes and threads")},
                                {"disk", simple(Kind::Size, "Bytes of the writable layer")},
                                {"class", class_shape()}});
-  return object("A type of function calls: a command with limits in an environment",
-                {{"environment", text("The environment that a call runs in"), true},
-                 {"command", command_shape("A string for /bin/sh -c, or a list of arguments"), true},
-                 {"compile", command_shape("Runs before the command, with the files of the call")},
-                 {"warm_up", command_shape("Runs once when a sandbox of the pool is made")},
-                 {"preload", simple(Kind::Flag, "Start the command with the sandbox; it waits for its input")},
-                 {"limits", object("Limits of a call", std::move(limits))},
-                 {"compile_limits", object("Limits of compile", stage_limits())},
-                 {"workdir", text("Where files of a call are put and commands start")},
-                 {"devices", devices_shape()},
-                 {"gpus", object("Devices of which each call gets some",
-                                 {{"devices", list("To choose from", text("/dev/NAME")), true},
-                                  {"count", simple(Kind::Integer, "How many; 1 by default")},
-                                  {"mode", words("Alone (default), or with others", {"exclusive", "shared"})},
-                                  {"wait", simple(Kind::Duration, "For one to be free, 60s by default")}})},
-                 {"pool", simple(Kind::Integer, "Sandboxes to have ready; none by default")},
-                 {"pool_idle", simple(Kind::Duration, "A sandbox that waited so long goes, 10m by default")}});
+  return object(
+      "A type of function calls: a command with limits in an environment",
+      {{"environment", text("The environment that a call runs in"), true},
+       {"language", language_shape()},
+       {"command", command_shape("A string for /bin/sh -c, or a list of arguments; or else that of `language`")},
+       {"compile", command_shape("Runs before the command, with the files of the call")},
+       {"warm_up", command_shape("Runs once when a sandbox of the pool is made")},
+       {"preload", simple(Kind::Flag, "Start the command with the sandbox; it waits for its input")},
+       {"limits", object("Limits of a call", std::move(limits))},
+       {"compile_limits", object("Limits of compile", stage_limits())},
+       {"workdir", text("Where files of a call are put and commands start")},
+       {"devices", devices_shape()},
+       {"gpus", object("Devices of which each call gets some",
+                       {{"devices", list("To choose from", text("/dev/NAME")), true},
+                        {"count", simple(Kind::Integer, "How many; 1 by default")},
+                        {"mode", words("Alone (default), or with others", {"exclusive", "shared"})},
+                        {"wait", simple(Kind::Duration, "For one to be free, 60s by default")}})},
+       {"pool", simple(Kind::Integer, "Sandboxes to have ready; none by default")},
+       {"pool_idle", simple(Kind::Duration, "A sandbox that waited so long goes, 10m by default")}});
 }
 
 Shape whole_shape() {
@@ -253,6 +264,8 @@ class Checker {
         report(key_node, quote(key) + " is no name for " +
                              (shape.key_shape == "function" ? "a function" : "an environment") +
                              ": letters, digits, '_', '.' and '-'");
+      if (shape.key_shape == "variable" && (key.empty() || key.find_first_of("=\0"sv) != std::string::npos))
+        report(key_node, quote(key) + " is no name for a variable");
       check(value, shape.of.front());
     });
   }
@@ -301,10 +314,13 @@ class Checker {
   }
 
   void check_text(const YAML::Node& node, const Shape& shape, const std::string& value) {
+    if (value.find('\0') != std::string::npos) return report(node, quote(value) + " has a zero byte");
     if (shape.words.empty() || std::find(shape.words.begin(), shape.words.end(), value) != shape.words.end()) return;
     std::string allowed;
     for (const auto& word : shape.words) allowed += (allowed.empty() ? "" : ", ") + word;
-    report(node, quote(value) + " is none of " + allowed);
+    const std::vector<std::string> near = nearest_names(value, shape.words, 1);
+    report(node, quote(value) + " is none of " + allowed +
+                     (near.empty() ? "" : "; did you mean " + quote(near.front()) + "?"));
   }
 
   void check_command(const YAML::Node& node, const std::string& value) {
@@ -381,6 +397,7 @@ Json schema_of(const Shape& shape) {
       if (shape.key_shape == "layer") json["propertyNames"] = {{"pattern", "^(base|workspace|toolkit|snapshot)/"}};
       if (shape.key_shape == "environment" || shape.key_shape == "function")
         json["propertyNames"] = {{"pattern", "^[a-zA-Z0-9][a-zA-Z0-9_.-]*$"}};
+      if (shape.key_shape == "variable") json["propertyNames"] = {{"pattern", "^[^=\\u0000]+$"}};
       break;
     case Kind::OneOf:
       for (const Shape& alternative : shape.of) json["anyOf"].push_back(schema_of(alternative));
@@ -409,6 +426,14 @@ std::vector<Problem> check_shape(const YAML::Node& node, const Shape& shape) {
   Checker checker;
   checker.check(node, shape);
   return std::move(checker.problems);
+}
+
+bool is_entry(const std::string& part, const std::string& name, const YAML::Node& node) {
+  const std::vector<Shape::Field>& parts = project_shape().fields;
+  const auto found = std::find_if(parts.begin(), parts.end(), [&](const auto& field) { return field.name == part; });
+  YAML::Node alone;
+  alone[name] = node;
+  return found != parts.end() && check_shape(alone, found->shape).empty();
 }
 
 std::string to_string(const std::filesystem::path& file, const Problem& problem) {

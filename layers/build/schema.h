@@ -40,7 +40,7 @@ struct Shape {
   std::vector<std::string> words;  ///< Text: the only values allowed, when not empty
   std::vector<Shape> of;           ///< List, Map: one, of the elements; OneOf: the alternatives
   std::vector<Field> fields;       ///< Object: every key allowed
-  std::string key_shape;           ///< Map: "layer", "environment", "function" or empty: what keys must look like
+  std::string key_shape;  ///< Map: "layer", "environment", "function", "variable" or empty: what keys look like
 };
 struct Shape::Field {
   std::string name;
@@ -65,6 +65,9 @@ const Shape& project_shape();
 
 /// All that is wrong with `node`, not the first only.
 std::vector<Problem> check_shape(const YAML::Node& node, const Shape& shape);
+
+/// Whether an entry of `layers`, `environments` or `functions` is well-formed with its name.
+bool is_entry(const std::string& part, const std::string& name, const YAML::Node& node);
 
 /// JSON Schema (draft 2020-12) of dsec.yaml, for editors.
 Json project_json_schema();

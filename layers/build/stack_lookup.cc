@@ -14,8 +14,8 @@ constexpr const char* kOpaque = "trusted.overlay.opaque";
 enum class Seen { Present, Hidden, BelowToo };
 
 // What one image says of a path: it has it, it hides whatever is below it, or the image below is to be asked.
-Seen look(ErofsImage& image, std::string_view path) {
-  ErofsInode at = image.root();
+Seen look(ErofsImage& image, std::string_view path, ErofsInode& at) {
+  at = image.root();
   bool opaque = false;
   while (!path.empty()) {
     if (!at.is_directory()) return Seen::Hidden;
@@ -44,15 +44,30 @@ std::vector<ErofsImage> open_images(const engine::StoredLayer& layer, engine::La
   return images;
 }
 
+std::vector<engine::StoredLayer> stack_up_to(const LayerRef& top,
+                                             const std::function<engine::StoredLayer(const LayerRef&)>& get) {
+  std::vector<engine::StoredLayer> stack{get(top)};
+  while (const std::optional<Digest> built_on = stack.back().manifest.provenance.built_on)
+    stack.push_back(get(LayerRef::of(*built_on)));
+  std::reverse(stack.begin(), stack.end());
+  return stack;
+}
+
 StackLookup::StackLookup(std::span<const engine::StoredLayer> bottom_to_top, engine::LayerStore& store) {
   for (const engine::StoredLayer& layer : bottom_to_top)
     for (ErofsImage& image : open_images(layer, store, ImageData::Unwanted)) images_.push_back(std::move(image));
 }
 
-bool StackLookup::has(std::string_view path) {
-  for (auto image = images_.rbegin(); image != images_.rend(); ++image)
-    if (const Seen seen = look(*image, path); seen != Seen::BelowToo) return seen == Seen::Present;
-  return false;
+std::optional<StackLookup::Found> StackLookup::find(std::string_view path) {
+  for (auto image = images_.rbegin(); image != images_.rend(); ++image) {
+    Found found;
+    const Seen seen = look(*image, path, found.inode);
+    if (seen == Seen::BelowToo) continue;
+    if (seen == Seen::Hidden) return std::nullopt;
+    if (found.inode.is_symlink()) found.target = image->link_target(found.inode);
+    return found;
+  }
+  return std::nullopt;
 }
 
 bool is_whiteout(const Entry& entry) {

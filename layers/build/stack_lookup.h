@@ -1,10 +1,14 @@
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/engine/layer_store.h"
+#include "core/model/layer_ref.h"
 #include "layers/erofs_read/erofs_image.h"
 #include "layers/source.h"
 
@@ -15,12 +19,21 @@ enum class ImageData { Wanted, Unwanted };
 /// The images of a layer, opened for reading, bottom to top.
 std::vector<ErofsImage> open_images(const engine::StoredLayer& layer, engine::LayerStore& store, ImageData data);
 
+/// A layer and all that it was built on, bottom to top, each of them got by `get`.
+std::vector<engine::StoredLayer> stack_up_to(const LayerRef& top,
+                                             const std::function<engine::StoredLayer(const LayerRef&)>& get);
+
 /// Answers what an overlay of layers would show, without mounting anything.
 class StackLookup {
  public:
   StackLookup(std::span<const engine::StoredLayer> bottom_to_top, engine::LayerStore& store);
-  /// Whether the composed tree has `path` (not following symlinks).
-  bool has(std::string_view path);
+  struct Found {
+    ErofsInode inode;
+    std::string target;  ///< of a symlink
+  };
+  /// What the composed tree has at `path` (not following symlinks).
+  std::optional<Found> find(std::string_view path);
+  bool has(std::string_view path) { return find(path).has_value(); }
 
  private:
   std::vector<ErofsImage> images_;  // bottom to top

@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "layers/archive/refusal.h"
 
 namespace dsec::layers {
 namespace {
@@ -64,6 +65,14 @@ void add_holes(archive_entry* out, std::span<const ErofsExtent> extents, std::ui
   if (extents.back().hole) archive_entry_sparse_add_entry(out, static_cast<la_int64_t>(size), 0);
 }
 
+// A file of such a name is one like any other here, and would delete another where the archive is unpacked.
+void refuse_marker_name(const std::string& path) {
+  if (path.starts_with(".wh.") || path.find("/.wh.") != std::string::npos)
+    throw refusal(Refusal::NotRepresentable,
+                  quote("/" + path) + " has a name that means a deletion in the layer of an image")
+        .hint("rename it");
+}
+
 }  // namespace
 
 // What fails while libarchive writes is kept and thrown by whoever called it.
@@ -117,6 +126,7 @@ void OciTar::end_file() {
 }
 
 void OciTar::entry(const Entry& entry, std::span<const ErofsExtent> extents) {
+  refuse_marker_name(entry.path);
   end_file();
   const EntryPtr header = header_of(entry);
   add_holes(header.get(), extents, entry.size);
@@ -145,6 +155,7 @@ void OciTar::marker(const std::string& path) {
 }
 
 void OciTar::deletion(const std::string& path) {
+  refuse_marker_name(path);
   const std::size_t name = path.rfind('/') + 1;
   marker(path.substr(0, name) + ".wh." + path.substr(name));
 }

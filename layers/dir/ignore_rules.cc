@@ -73,8 +73,9 @@ bool match_component(std::string_view pattern, std::string_view name) {
         next = p;
         matched = match_set(pattern, next, static_cast<unsigned char>(name[n]));
       } else {
-        if (pattern[p] == '\\' && p + 1 < pattern.size()) ++p, ++next;
-        matched = pattern[p] == name[n];
+        // A backslash at the end, which takes away the meaning of nothing, fits nothing.
+        if (pattern[p] == '\\') ++p, ++next;
+        matched = p < pattern.size() && pattern[p] == name[n];
       }
     }
     if (matched) {

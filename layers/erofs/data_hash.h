@@ -12,7 +12,7 @@
 namespace dsec::layers {
 
 /// The granularity in which data is verified when it is loaded on demand; part of the format (dsec-layer(5)).
-constexpr std::uint64_t kDataChunk = 256 << 10;
+constexpr std::uint64_t kDataChunk = 64 << 10;
 
 /// Takes the digests of a file while another process still appends to it, so that it is read while it is in memory
 /// and nobody waits for it afterwards.

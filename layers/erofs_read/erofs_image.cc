@@ -387,4 +387,17 @@ void ErofsImage::extents(const ErofsInode& file, const std::function<void(const 
   if (pending.length > 0) visit(pending);
 }
 
+void ErofsImage::stored(const ErofsInode& file, const std::function<void(const ErofsStored&)>& visit) {
+  for (std::uint64_t offset = 0; offset < file.size;) {
+    const Place place = state_->locate(file, offset);
+    if (place.on == Place::On::Data) {
+      const std::uint64_t limit = *data_device_size();
+      if (place.address > limit || place.length > limit - place.address)
+        throw state_->meta.damaged("a file's contents lie beyond the end of the image");
+      visit({offset, place.length, place.address});
+    }
+    offset += place.length;
+  }
+}
+
 }  // namespace dsec::layers

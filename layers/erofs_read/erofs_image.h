@@ -50,6 +50,12 @@ struct ErofsExtent {
   bool hole;
 };
 
+/// A run of a file's bytes that lies in the data blob.
+struct ErofsStored {
+  std::uint64_t offset, length;  ///< bytes, in the file
+  std::uint64_t address;         ///< in the blob
+};
+
 /// Reads an EROFS image without mounting it (format: the kernel's fs/erofs/erofs_fs.h). Trusts nothing in it: whatever
 /// the bytes, a call returns or throws Error within time and memory bounded by the image's size. Not thread-safe.
 class ErofsImage {
@@ -77,6 +83,10 @@ class ErofsImage {
   /// The parts of a file in order, holes told apart, neighbours of a kind joined; checks that each part lies within the
   /// image. Not for compressed contents.
   void extents(const ErofsInode& file, const std::function<void(const ErofsExtent&)>& visit);
+
+  /// Which parts of a file lie in the data blob, in order; checks that each lies within what the image claims of it.
+  /// Not for compressed contents.
+  void stored(const ErofsInode& file, const std::function<void(const ErofsStored&)>& visit);
 
   /// Bytes of the metadata.
   std::uint64_t meta_size() const noexcept;

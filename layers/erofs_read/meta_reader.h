@@ -7,22 +7,10 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/little_endian.h"
 #include "core/base/unique_fd.h"
 
 namespace dsec::layers {
-
-/// Little-endian fields of a structure that was read.
-class Fields {
- public:
-  explicit Fields(std::string_view bytes) : bytes_(bytes) {}
-  std::uint8_t u8(std::size_t at) const { return static_cast<unsigned char>(bytes_.at(at)); }
-  std::uint16_t u16(std::size_t at) const { return static_cast<std::uint16_t>(u8(at) | u8(at + 1) << 8); }
-  std::uint32_t u32(std::size_t at) const { return u16(at) | static_cast<std::uint32_t>(u16(at + 2)) << 16; }
-  std::uint64_t u64(std::size_t at) const { return u32(at) | static_cast<std::uint64_t>(u32(at + 4)) << 32; }
-
- private:
-  std::string_view bytes_;
-};
 
 /// Random reads from a file whose size was taken once, with a small cache of 64 KiB windows.
 class MetaReader {

@@ -164,8 +164,14 @@ CheckoutFilter::CheckoutFilter(const GitObjects& objects, const GitTree& tree) {
       folder.pop_back();
     else if (!folder.empty())
       return;
-    attributes_.add_file(folder, objects.blob(file.id).bytes());
+    const GitBlob blob = objects.blob(file.id);
+    attributes_.add_file(folder, blob.bytes());
+    lfs_ |= blob.bytes().find("filter=lfs") != std::string_view::npos;
   });
+}
+
+bool CheckoutFilter::is_lfs(const std::string& path) const {
+  return attributes_.look_up(path)["filter"] == GitAttribute{Kind::String, "lfs"};
 }
 
 std::string_view CheckoutFilter::apply(const std::string& path, std::string_view stored, std::string& buffer) const {

@@ -20,8 +20,13 @@ class CheckoutFilter {
   /// The bytes of the file at `path`; a view of `stored` when nothing changes, else of `buffer`.
   std::string_view apply(const std::string& path, std::string_view stored, std::string& buffer) const;
 
+  /// Whether Git LFS would be run for anything, and for the file at `path`.
+  bool has_lfs() const noexcept { return lfs_; }
+  bool is_lfs(const std::string& path) const;
+
  private:
   GitAttributes attributes_;
+  bool lfs_ = false;
 };
 
 /// Which line ends a checkout writes. Auto leaves binary files and files that already have a CR alone.

@@ -1,16 +1,20 @@
 #include "layers/git/git_objects.h"
 
 #include <git2.h>
+#include <git2/sys/repository.h>
 
 #include <algorithm>
 #include <charconv>
 #include <optional>
 
 #include "layers/archive/refusal.h"
+#include "layers/git/loose_objects.h"
 
 namespace dsec::layers {
 namespace {
 namespace fs = std::filesystem;
+
+constexpr int kPacksFirst = 2, kThenLoose = 1;
 
 // The refs in the one file that needs no folder per component.
 std::string packed_refs(const std::map<std::string, ObjectId>& refs) {
@@ -59,10 +63,16 @@ GitObjects::GitObjects(const RepositoryFiles& files, const fs::path& scratch) : 
   repository_.reset(repository);
 
   git_odb* objects = nullptr;
-  check_git(git_repository_odb(&objects, repository), "open the objects of " + quote(place));
+  check_git(git_odb_new(&objects), "prepare to read objects");
   objects_.reset(objects);
-  for (const auto& folder : files.object_dirs)
-    check_git(git_odb_add_disk_alternate(objects, folder.c_str()), "open the objects in " + quote(folder.native()));
+  for (const auto& folder : files.object_dirs) {
+    git_odb_backend* packs = nullptr;
+    check_git(git_odb_backend_pack(&packs, folder.c_str()), "open the packs in " + quote(folder.native()));
+    check_git(git_odb_add_backend(objects, packs, kPacksFirst), "read the packs in " + quote(folder.native()));
+    check_git(git_odb_add_backend(objects, make_loose_backend(folder), kThenLoose),
+              "read the objects in " + quote(folder.native()));
+  }
+  check_git(git_repository_set_odb(repository, objects), "lend the objects to a repository");
 
   write_file_atomic(fs::path(place) / "packed-refs", packed_refs(files.refs));
   const bool id = ObjectId::valid_hex(files.head);
@@ -112,7 +122,12 @@ ObjectId GitObjects::commit_of(const std::string& revision) const {
   }
   const GitPtr<git_object> object(found);
   git_object* commit = nullptr;
-  check_git(git_object_peel(&commit, found, GIT_OBJECT_COMMIT), "find the commit that " + quote(revision) + " names");
+  if (git_object_peel(&commit, found, GIT_OBJECT_COMMIT) < 0) {
+    ObjectId named = ObjectId::of(*git_object_id(found));
+    while (kind(named) == "tag") named = tag_target(named);
+    throw refusal(Refusal::ReferenceMissing, quote(revision) + " names a " + std::string(kind(named)) + ", no commit")
+        .hint("git log or git tag in the repository, which show what there is");
+  }
   const GitPtr<git_object> peeled(commit);
   return ObjectId::of(*git_object_id(commit));
 }
@@ -144,8 +159,9 @@ GitPtr<git_odb_object> GitObjects::read(const ObjectId& id, int type, const char
   if (git_odb_read(&object, objects_.get(), &native) < 0) throw missing(id, what);
   GitPtr<git_odb_object> owned(object);
   if (git_odb_object_type(object) != type)
-    throw failure("the object " + id.hex() + " is a " + git_object_type2string(git_odb_object_type(object)) +
-                  " where a " + what + " is expected");
+    throw refusal(Refusal::Damaged, "the object " + id.hex() + " is a " +
+                                        git_object_type2string(git_odb_object_type(object)) + " where a " + what +
+                                        " is expected");
   return owned;
 }
 

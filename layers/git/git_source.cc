@@ -6,10 +6,12 @@
 #include <array>
 #include <optional>
 
+#include "layers/archive/refusal.h"
 #include "layers/git/checkout_filter.h"
 #include "layers/git/git_history.h"
 #include "layers/git/git_index.h"
 #include "layers/git/git_objects.h"
+#include "layers/git/lfs_pointers.h"
 #include "layers/git/remote.h"
 #include "layers/git/tree_walk.h"
 #include "layers/git/work_tree.h"
@@ -162,6 +164,8 @@ void GitSource::add_warnings(SourceFacts& facts) const {
       facts.warnings.push_back("the work tree has changes that the layer will not have: " + state.summary());
     }
   }
+  if (std::string warning = lfs_warning(*objects_, *tree_); !warning.empty())
+    facts.warnings.push_back(std::move(warning));
   std::uint64_t submodules = 0;
   std::string first;
   tree_->walk([&](const GitFile& file) {
@@ -217,7 +221,8 @@ void GitSource::emit_files(Writer& writer, std::vector<GitIndexEntry>& index) co
       if (file.kind == GitFileKind::Symlink) {
         const std::string_view target = blob.bytes();
         if (target.empty() || target.find('\0') != std::string_view::npos)
-          throw failure("the symlink " + quote(file.path) + " has a target that no symlink can have");
+          throw refusal(Refusal::NotRepresentable,
+                        "the symlink " + quote(file.path) + " has a target that no symlink can have");
         writer.symlink(file.path, target);
         size = target.size();
       } else {

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "core/base/files.h"
+#include "layers/archive/refusal.h"
 
 namespace dsec::layers {
 namespace {
@@ -158,7 +159,8 @@ void read_format(RepositoryFiles& files) {
     return found == extensions.end() ? std::string() : found->second;
   };
   if (const std::string format = value("objectformat"); !format.empty() && format != "sha1")
-    throw failure("the repository's object format is " + quote(format) + ": dsec reads repositories with sha1 ids only")
+    throw refusal(Refusal::NotRepresentable,
+                  "the repository's object format is " + quote(format) + ": dsec reads repositories with sha1 ids only")
         .hint("export the tree, for instance with git archive, and import it with tar:");
   files.partial |= extensions.contains("partialclone");
   const std::string storage = value("refstorage");

@@ -11,6 +11,7 @@
 
 #include "core/base/files.h"
 #include "layers/git/tree_walk.h"
+#include "layers/git/untracked.h"
 
 namespace dsec::layers {
 namespace {
@@ -94,7 +95,8 @@ void compare_with_head(const GitObjects& objects, git_index* index, WorkTreeStat
 
 std::string WorkTreeState::summary() const {
   std::string text;
-  for (const auto& [count, what] : {std::pair{staged, " staged"}, {changed, " changed"}, {deleted, " deleted"}})
+  for (const auto& [count, what] :
+       {std::pair{staged, " staged"}, {changed, " changed"}, {deleted, " deleted"}, {untracked, " untracked"}})
     if (count > 0) text += (text.empty() ? "" : ", ") + std::to_string(count) + what;
   return text;
 }
@@ -113,6 +115,7 @@ WorkTreeState look_at_work_tree(const RepositoryFiles& files, const GitObjects& 
     for (std::size_t i = 0; i < git_index_entrycount(opened); ++i)
       compare_file(tree.get(), *git_index_get_byindex(opened, i), info.st_mtim, objects, state);
     compare_with_head(objects, opened, state);
+    state.untracked = count_untracked(*files.work_tree, opened, files.common_dir / "info/exclude");
   } catch (const Error& error) {
     state.unknown = error.message();
   }

@@ -13,9 +13,10 @@ struct WorkTreeState {
   std::uint64_t staged = 0;   ///< paths whose index entry differs from HEAD
   std::uint64_t changed = 0;  ///< files that differ from their index entry
   std::uint64_t deleted = 0;
-  std::string unknown;  ///< why it could not be looked at; empty: it was
-  bool dirty() const { return staged + changed + deleted > 0; }
-  /// "1 staged, 2 changed, 1 deleted".
+  std::uint64_t untracked = 0;  ///< paths that git does not know and was not told to ignore
+  std::string unknown;          ///< why it could not be looked at; empty: it was
+  bool dirty() const { return staged + changed + deleted + untracked > 0; }
+  /// "1 staged, 2 changed, 1 deleted, 1 untracked".
   std::string summary() const;
 };
 

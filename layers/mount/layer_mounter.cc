@@ -24,6 +24,7 @@ struct WantedImage {
   std::string name;
   const LayerImage* image;
   bool on_demand = false;  ///< its data is not in the store
+  UniqueFd data = {};      ///< of such an image, when it was opened already
 };
 
 // Bottom to top. Overlayfs refuses the same directory twice; the lower of two equal images adds nothing, since all its
@@ -65,13 +66,19 @@ class ErofsLayerMounter : public engine::LayerMounter {
       : store_(store), loader_(loader), namespace_(home.run()), records_(home.cache(), store) {}
 
   engine::LayerStack open(std::span<const StoredLayer> bottom_to_top, bool accept_conflicts) override {
+    std::vector<WantedImage> images = wanted_images(bottom_to_top);
+    const std::unique_ptr<engine::BlobLoader::Visit> loader = visit_if_needed(images);
+    const bool checks = !std::all_of(bottom_to_top.begin(), bottom_to_top.end(),
+                                     [&](const StoredLayer& layer) { return layer.trusted || is_checked(layer); });
+    // What is to be fetched first is on its way then while the checks run.
+    if (checks)
+      for (WantedImage& image : images)
+        if (image.on_demand) image.data = open_data(image, *loader);
     for (const StoredLayer& layer : bottom_to_top)
       if (!layer.trusted) check_once(layer);
     const auto record = records_.of(bottom_to_top);
     if (record->conflicts > 0 && !accept_conflicts) throw_conflicts(find_conflicts(store_, bottom_to_top));
 
-    std::vector<WantedImage> images = wanted_images(bottom_to_top);
-    const std::unique_ptr<engine::BlobLoader::Visit> loader = visit_if_needed(images);
     std::vector<std::string> names;
     for (const WantedImage& image : images) names.push_back(image.name);
     if (record->fixup) names.push_back(std::string(kFixupPrefix) + record->key);
@@ -79,10 +86,33 @@ class ErofsLayerMounter : public engine::LayerMounter {
       throw failure("the layers have " + std::to_string(names.size()) + " images, and overlayfs stacks at most " +
                     std::to_string(kLowerLimit))
           .hint("import with a larger --collapse-limit makes fewer of them");
-    engine::LayerStack stack{namespace_.clone(names)};
+    engine::LayerStack stack{namespace_.clone(names), {}};
     for (std::size_t i = 0; i < images.size(); ++i)
       if (!stack.lowers[i]) stack.lowers[i] = mount_image(images[i], loader.get());
+    if (loader) stack.loading = count_loading(images, *loader);
     if (record->fixup && !stack.lowers.back()) stack.lowers.back() = mount_fixup(names.back(), *record, bottom_to_top);
+    return stack;
+  }
+
+  engine::LayerStack files(std::span<const StoredLayer> bottom_to_top, bool accept_conflicts) override {
+    for (const StoredLayer& layer : bottom_to_top)
+      if (!layer.trusted) check_once(layer);
+    auto record = records_.of(bottom_to_top);
+    if (record->conflicts > 0 && !accept_conflicts) throw_conflicts(find_conflicts(store_, bottom_to_top));
+    engine::LayerStack stack;
+    for (const WantedImage& image : wanted_images(bottom_to_top)) {
+      engine::ImageFiles files{store_.blob_path(image.image->blob(BlobRole::Meta).digest), {}};
+      if (const Blob* const data = image.image->find(BlobRole::Data)) {
+        if (!store_.has_blob(data->digest))
+          throw failure("image " + image.image->blob(BlobRole::Meta).digest.brief() +
+                        " is loaded on demand, which a kernel of the sandbox's own cannot do")
+              .hint("dsec pull its layer whole");
+        files.data = store_.blob_path(data->digest);
+      }
+      stack.images.push_back(std::move(files));
+    }
+    if (record->fixup && !std::filesystem::exists(*record->fixup)) record = records_.again(bottom_to_top);
+    if (record->fixup) stack.images.push_back({*record->fixup, {}});
     return stack;
   }
 
@@ -120,12 +150,14 @@ class ErofsLayerMounter : public engine::LayerMounter {
   }
 
  private:
+  bool is_checked(const StoredLayer& layer) {
+    const std::lock_guard lock(mutex_);
+    return checked_.contains(layer.digest);
+  }
+
   // The caller may hold what the store said of the layer before somebody else, or this mounter, had checked it.
   void check_once(const StoredLayer& layer) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (checked_.contains(layer.digest)) return;
-    }
+    if (is_checked(layer)) return;
     const auto now = store_.find(LayerRef::of(layer.digest));
     if (!now || !now->trusted) check_foreign_layer(store_, layer);
     const std::lock_guard lock(mutex_);
@@ -145,6 +177,23 @@ class ErofsLayerMounter : public engine::LayerMounter {
     return loader;
   }
 
+  static engine::LoadCount count_loading(std::span<const WantedImage> images, engine::BlobLoader::Visit& loader) {
+    engine::LoadCount count{0, loader.counters(), {}};
+    for (const WantedImage& image : images) {
+      if (!image.on_demand) continue;
+      const Blob& data = image.image->blob(BlobRole::Data);
+      const std::uint64_t place = loader.counter(data.digest, image.image->blob(BlobRole::Chunks).digest);
+      if (std::find(count.places.begin(), count.places.end(), place) != count.places.end()) continue;
+      count.places.push_back(place);
+      count.bytes += data.size;
+    }
+    return count;
+  }
+
+  static UniqueFd open_data(const WantedImage& wanted, engine::BlobLoader::Visit& loader) {
+    return loader.open(wanted.image->blob(BlobRole::Data).digest, wanted.image->blob(BlobRole::Chunks).digest);
+  }
+
   UniqueFd mount_image(const WantedImage& wanted, engine::BlobLoader::Visit* loader) {
     const Digest& meta = wanted.image->blob(BlobRole::Meta).digest;
     return attempt("cannot mount image " + meta.brief(), [&] {
@@ -153,8 +202,8 @@ class ErofsLayerMounter : public engine::LayerMounter {
         const Blob* const data = wanted.image->find(BlobRole::Data);
         UniqueFd file;
         if (data && wanted.on_demand) {
-          file = loader->open(data->digest, wanted.image->blob(BlobRole::Chunks).digest);
-          blobs.data = "/proc/self/fd/" + std::to_string(file.get());
+          if (!wanted.data) file = open_data(wanted, *loader);
+          blobs.data = "/proc/self/fd/" + std::to_string((wanted.data ? wanted.data : file).get());
         } else if (data) {
           blobs.data = store_.blob_path(data->digest);
         }

@@ -7,7 +7,6 @@
 // mounts in it, and copies them out.
 #include "layers/mount/pinned_namespace.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sched.h>
@@ -28,6 +27,7 @@
 #include <optional>
 #include <thread>
 
+#include "core/base/directory_names.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/mount.h"
@@ -130,16 +130,26 @@ void make_empty_namespace() {
     throw system_error("leave the old root");
 }
 
+void run_on(int processor) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(processor, &set);
+  if (::sched_setaffinity(0, sizeof set, &set) != 0)
+    throw system_error("run on processor " + std::to_string(processor));
+}
+
 void bind_mount(const fs::path& from, const fs::path& to) {
   if (::mount(from.c_str(), to.c_str(), nullptr, MS_BIND, nullptr) != 0)
     throw system_error("bind " + quote(from.native()) + " to " + quote(to.native()));
 }
 
-void bind_new_namespace(const fs::path& pin) {
+// Of one that is made on this processor, if any is given. 0 or an errno.
+int try_to_bind_new_namespace(const fs::path& pin, std::optional<int> processor) {
   std::promise<pid_t> made;
   std::promise<void> bound;
   std::thread maker([&] {
     try {
+      if (processor) run_on(*processor);
       make_empty_namespace();
       made.set_value(static_cast<pid_t>(::syscall(SYS_gettid)));
     } catch (...) {
@@ -148,15 +158,29 @@ void bind_new_namespace(const fs::path& pin) {
     }
     bound.get_future().wait();
   });
+  int failed = 0;
   try {
-    bind_mount("/proc/self/task/" + std::to_string(made.get_future().get()) + "/ns/mnt", pin);
+    const std::string made_one = "/proc/self/task/" + std::to_string(made.get_future().get()) + "/ns/mnt";
+    if (::mount(made_one.c_str(), pin.c_str(), nullptr, MS_BIND, nullptr) != 0) failed = errno;
   } catch (...) {
-    bound.set_value();
     maker.join();
     throw;
   }
   bound.set_value();
   maker.join();
+  return failed;
+}
+
+// A namespace can be bound only in one with a lower number. Linux 6.18 gives each processor a range of numbers, so that
+// one made now may have a lower number than ours, which somebody has made a moment ago: then another processor is
+// tried.
+void bind_new_namespace(const fs::path& pin) {
+  cpu_set_t processors;
+  if (::sched_getaffinity(0, sizeof processors, &processors) != 0) CPU_ZERO(&processors);
+  int failed = try_to_bind_new_namespace(pin, std::nullopt);
+  for (int processor = 0; failed == EINVAL && processor < CPU_SETSIZE; ++processor)
+    if (CPU_ISSET(processor, &processors)) failed = try_to_bind_new_namespace(pin, processor);
+  if (failed != 0) throw system_error("bind a new mount namespace to " + quote(pin.native()), failed);
 }
 
 void create_pin(const fs::path& run) {
@@ -191,11 +215,8 @@ UniqueFd clone_here(const std::string& name) {
 }
 
 std::vector<std::string> list_here() {
-  std::vector<std::string> names;
-  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir("."), &::closedir);
-  if (!directory) throw system_error("list the mounted images");
-  while (const dirent* entry = ::readdir(directory.get()))
-    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
+  std::vector<std::string> names = directory_names(AT_FDCWD, "the list of mounted images");
+  std::erase_if(names, [](const std::string& name) { return name.front() == '.'; });
   return names;
 }
 

@@ -81,7 +81,7 @@ FoundImage find_in_docker_archive(const ImageFiles& files, const std::string& re
     throw refusal(Refusal::DigestMismatch,
                   "config " + quote(config_path) + " has the digest " + Digest::of(config).str());
 
-  FoundImage found{ImageDocument::parse(config, "config " + quote(config_path)), {}};
+  FoundImage found{ImageDocument::parse(config, "config " + quote(config_path)), {}, {}};
   const std::vector<std::string> layers = strings_of(image, "Layers");
   if (layers.size() != found.document.diff_ids.size())
     throw refusal(Refusal::DiffIdMismatch, "manifest.json lists " + std::to_string(layers.size()) +

@@ -15,7 +15,8 @@ template <typename Action>
 decltype(auto) reading(const std::string& origin, Action&& action) {
   try {
     return action();
-  } catch (const Error& error) {
+  } catch (Error& error) {
+    if (error.kind() != ErrorKind::Usage) throw std::move(error.context(origin));
     throw refusal(Refusal::Damaged, origin + ": " + error.message());
   } catch (const nlohmann::json::exception& error) {
     throw refusal(Refusal::Damaged, origin + ": " + error.what());

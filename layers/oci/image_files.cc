@@ -34,7 +34,10 @@ std::optional<FileSpan> ImageFiles::blob(BlobUse, const Digest& digest, std::uin
 
 std::optional<FileSpan> DirectoryFiles::find(const std::string& path) const {
   std::error_code error;
-  if (!fs::exists(root_ / path, error)) return std::nullopt;
+  const fs::file_status status = fs::status(root_ / path, error);
+  if (!fs::exists(status)) return std::nullopt;
+  if (!fs::is_regular_file(status))
+    throw refusal(Refusal::BlobMissing, quote((root_ / path).native()) + " is no regular file");
   return FileSpan::open(root_ / path);
 }
 
@@ -48,7 +51,7 @@ ArchiveFiles::ArchiveFiles(const fs::path& archive, const fs::path& spool, const
     InputBudget budget(limits);
     budget.begin_archive(whole.size);
     SpanStream stream(whole);
-    TarReader reader(stream, budget, TarReader::Globals::PassOver);
+    TarReader reader(stream, budget, TarReader::Rules::Runtimes);
     while (const auto member = reader.next()) {
       const Entry& entry = member->entry;
       const std::string path = normal_path(entry.path, limits);

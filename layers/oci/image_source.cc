@@ -69,11 +69,24 @@ FoundImage ImageSource::find(const SourceOptions& options, const Platform& wante
                                       : find_in_layout(*files_, reference_, wanted);
 }
 
+void ImageSource::check_plain(const FoundImage& image) const {
+  for (std::size_t i = 0; i < image.layers.size(); ++i) {
+    const FoundImage::Layer& layer = image.layers[i];
+    if (layer.packed == image.document.diff_ids[i]) continue;
+    throw failure(layer.name + " is compressed, so that files cannot be read out of the middle of it")
+        .hint("skopeo copy --dest-decompress docker:" + reference_ +
+              " dir:FOLDER, then skopeo copy --preserve-digests dir:FOLDER docker://HOST/REPOSITORY:TAG: an image with "
+              "plain layers")
+        .hint("dsec import and dsec publish, which make a copy of the contents");
+  }
+}
+
 SourceFacts ImageSource::examine(const SourceOptions& options, Progress& progress) {
   const bool chosen = !options.platform.empty();
   const Platform wanted = Platform::parse(chosen ? options.platform : host_platform());
   return attempt("cannot read image " + quote(path_.native()), [&] {
     const FoundImage image = find(options, wanted, progress);
+    if (plain_layers_) check_plain(image);
     SourceFacts facts;
     if (!image.document.platform.empty()) {
       facts.platform = image.document.platform.str();
@@ -93,8 +106,10 @@ SourceFacts ImageSource::examine(const SourceOptions& options, Progress& progres
       const Digest& diff_id = image.document.diff_ids[i];
       stack_->add(layer.archive, {layer.name, layer.packed, diff_id}, progress);
       identity += "\n" + diff_id.str();
+      layers_.push_back({diff_id, layer.archive.size});
     }
     facts.images = stack_->finish();
+    manifest_ = image.manifest;
     // All has arrived, and the stack keeps it.
     files_.reset();
     remote_.reset();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/engine/remote_image.h"
+#include "core/model/data_index.h"
 #include "layers/archive/archive_source.h"
 #include "layers/oci/image_documents.h"
 #include "layers/oci/image_files.h"
@@ -21,7 +22,8 @@ struct FoundImage {
     FileSpan archive;
     std::optional<Digest> packed;  ///< what the manifest says of the bytes; a docker archive says nothing
   };
-  std::vector<Layer> layers;  ///< bottom to top, as many as the document has diff_ids
+  std::vector<Layer> layers;           ///< bottom to top, as many as the document has diff_ids
+  std::optional<Descriptor> manifest;  ///< of the image; a docker archive has none
 };
 
 /// In an OCI image layout (image-spec 1.1): an image named `reference` in index.json (or by digest; empty: the only
@@ -46,7 +48,16 @@ class ImageSource : public Source {
   SourceFacts examine(const SourceOptions& options, Progress& progress) override;
   void emit(std::size_t image, TreeSink& sink) override;
 
+  /// To be called before examine(), which then refuses an image that has compressed layers: contents are to be read
+  /// where they lie.
+  void require_plain_layers() { plain_layers_ = true; }
+  /// Of an image that was examined so: its manifest, its layers, and what lies where in them.
+  const Descriptor& manifest() const { return manifest_.value(); }
+  const std::vector<DataIndex::Part>& layers() const { return layers_; }
+  const ArchiveStack& stack() const { return *stack_; }
+
  private:
+  void check_plain(const FoundImage& image) const;
   FoundImage find(const SourceOptions& options, const Platform& wanted, Progress& progress);
 
   Form form_;
@@ -56,6 +67,9 @@ class ImageSource : public Source {
   std::unique_ptr<engine::RemoteImage> remote_;  // files_ use it
   std::unique_ptr<ImageFiles> files_;
   std::unique_ptr<ArchiveStack> stack_;
+  bool plain_layers_ = false;
+  std::optional<Descriptor> manifest_;
+  std::vector<DataIndex::Part> layers_;
 };
 
 }  // namespace dsec::layers

@@ -109,6 +109,7 @@ class PlatformChoice {
   struct Found {
     int distance;  // of its platform
     Json manifest;
+    Descriptor descriptor;  // of the manifest
   };
 
   /// The manifest to take of `descriptors`: the nearest one; empty when none suits.
@@ -164,14 +165,14 @@ class PlatformChoice {
     if (!is_image(json))
       throw refusal(Refusal::NoImage, "manifest " + descriptor.digest.str() + " is neither an index nor an image" +
                                           (json.contains("fsLayers") ? ", but of the old schema 1" : ""));
-    if (distance) return Found{*distance, std::move(json)};
+    if (distance) return Found{*distance, std::move(json), descriptor};
     // Without a platform in its descriptor the config tells which one it is for. What is no image (signatures and the
     // like stand beside images) or is not whole is not taken, and only told when nothing else suits.
     try {
       const Descriptor config = Descriptor::parse(json.value("config", Json()), "manifest " + descriptor.digest.str());
       const ImageDocument document = ImageDocument::parse(read_document(files_, BlobUse::Document, config, "config"),
                                                           "config " + config.digest.str());
-      if (const auto suits = document.platform.distance(wanted_)) return Found{*suits, std::move(json)};
+      if (const auto suits = document.platform.distance(wanted_)) return Found{*suits, std::move(json), descriptor};
       seen_.insert(document.platform.str());
     } catch (const Error& error) {
       if (!unusable_) unusable_ = error;
@@ -222,7 +223,8 @@ FoundImage find_image(const ImageFiles& files, const std::vector<Descriptor>& ca
         .hint("dsec pull, with the registry as oci://HOST/PATH");
   FoundImage found{
       ImageDocument::parse(read_document(files, BlobUse::Document, config, "config"), "config " + config.digest.str()),
-      {}};
+      {},
+      chosen->descriptor};
   std::vector<Descriptor> layers;
   if (const Json* list = list_member(manifest, "layers")) layers = descriptors_in(*list, "the manifest");
   if (layers.size() != found.document.diff_ids.size())

@@ -11,10 +11,13 @@
 #include "core/base/units.h"
 #include "core/engine/sandbox_id.h"
 #include "registry/directory/catalogue_file.h"
+#include "registry/directory/directory_notes.h"
 #include "registry/directory/file_copy.h"
-#include "registry/directory/publisher_lease.h"
+#include "registry/directory/three_fs.h"
 #include "registry/layout/catalog.h"
 #include "registry/layout/layout.h"
+#include "registry/layout/prefetch_list.h"
+#include "registry/layout/publisher_lease.h"
 #include "registry/layout/text_in_hand.h"
 
 namespace dsec::registry {
@@ -25,20 +28,21 @@ using std::chrono::system_clock;
 
 // A publisher makes its lease before anything else but this one temporary file.
 constexpr std::chrono::seconds kLeaseless{600};
-// Readers on 3FS may hold a file for so long after its last reference has gone.
-constexpr std::chrono::seconds kGrace{300};
+constexpr std::chrono::seconds kGrace = kThreeFsKeepsRemoved;
 
 class Check {
  public:
   Check(const RegistryRoot& root, const CheckOptions& options, Progress& progress)
-      : root_(root), options_(options), progress_(progress) {}
+      : root_(root), notes_(root), options_(options), progress_(progress) {}
 
   CheckResult run() {
     // Manifests before blobs: what a publisher adds meanwhile refers only to blobs that were there before it.
     read_leases();
     check_manifests();
     check_tags();
+    check_prefetch_lists();
     check_blobs();
+    remove_unreferenced();
     check_missing();
     check_leases();
     check_catalogue();
@@ -46,6 +50,12 @@ class Check {
   }
 
  private:
+  struct Unreferenced {
+    Digest digest;
+    std::string aside;    ///< the name it got before it is removed
+    std::size_t problem;  ///< place in the result
+  };
+
   RegistryProblem& problem(Kind kind, const std::string& path, std::string what) {
     return result_.problems.emplace_back(RegistryProblem{kind, path, std::move(what)});
   }
@@ -60,10 +70,12 @@ class Check {
   void read_leases() {
     live_.clear();
     announced_.clear();
-    for (const FoundLease& lease : find_leases(root_)) {
+    leases_known_ = true;
+    for (const FoundLease& lease : find_leases(notes_)) {
       if (!lease.live) continue;
+      if (!lease.unreadable.empty()) leases_known_ = false;
       live_.insert(lease.publisher);
-      announced_.insert(lease.blobs.begin(), lease.blobs.end());
+      if (!lease.removes) announced_.insert(lease.digests.begin(), lease.digests.end());
     }
   }
 
@@ -76,7 +88,7 @@ class Check {
   void check_temporary(const std::string& path) {
     const std::string publisher = publisher_of(last_part(path));
     if (live_.contains(publisher)) return;
-    const std::vector<FoundLease> leases = find_leases(root_);
+    const std::vector<FoundLease> leases = find_leases(notes_);
     const auto lease = std::find_if(leases.begin(), leases.end(),
                                     [&](const FoundLease& found) { return found.publisher == publisher; });
     if (lease == leases.end() ? younger_than(path, kLeaseless) : lease->live) return;
@@ -138,7 +150,9 @@ class Check {
       return;
     }
     try {
-      if (!root_.open_file(manifest_name(*digest), RegistryRoot::Missing::Expected))
+      // One that has been moved since leads where it did not lead before.
+      if (!root_.open_file(manifest_name(*digest), RegistryRoot::Missing::Expected) &&
+          read_tag(root_, name, tag, RegistryRoot::Missing::Possible) == digest)
         repair(problem(Kind::DanglingTag, path, "names " + digest->str() + ", which has no manifest"));
     } catch (const Error&) {
       // Reported where manifests are checked.
@@ -185,6 +199,28 @@ class Check {
         } catch (const Error& error) {
           if (root_.look(manifest_name(*digest)))
             repair(problem(Kind::DamagedManifest, manifest_name(*digest), error.message()));
+        }
+      }
+    }
+  }
+
+  // Nobody needs one: what is damaged or of a layer that is gone costs readers a question.
+  void check_prefetch_lists() {
+    for (const std::string& shelf : names_in(std::string(kPrefetch))) {
+      const std::string directory = std::string(kPrefetch) + "/" + shelf;
+      for (const std::string& file : names_in(directory)) {
+        const auto layer = digest_of_manifest_file(file);
+        if (!layer || prefetch_name(*layer) != directory + "/" + file) {
+          stray(directory + "/" + file);
+          continue;
+        }
+        try {
+          const LayerManifest manifest = read_manifest(root_, *layer);
+          if (const auto text = root_.read_file(prefetch_name(*layer), kLargestPrefetchList))
+            PrefetchList::parse(*text, *layer, manifest);
+        } catch (const Error& error) {
+          if (root_.look(prefetch_name(*layer)))
+            repair(problem(Kind::Leftover, prefetch_name(*layer), "is of no use: " + error.message()));
         }
       }
     }
@@ -252,13 +288,12 @@ class Check {
     const std::string path = blob_name(digest);
     if (!references_known_) return;
     read_leases();
-    if (announced_.contains(digest) || is_referenced_now(digest)) return;
+    if (!leases_known_ || announced_.contains(digest) || is_referenced_now(digest)) return;
     const bool young = younger_than(path, kGrace);
-    RegistryProblem& found = problem(Kind::Unreferenced, path,
-                                     "is named by no manifest and has " + format_size(size) +
-                                         (young ? "; repair keeps it for its first 5 minutes" : ""));
-    if (!options_.repair || young) return;
-    remove_unless_announced(found, digest);
+    problem(Kind::Unreferenced, path,
+            "is named by no manifest and has " + format_size(size) +
+                (young ? "; repair keeps it for its first 5 minutes" : ""));
+    if (options_.repair && !young) unreferenced_.push_back({digest, "", result_.problems.size() - 1});
   }
 
   // A publisher that has finished since the manifests were read has taken its lease away again.
@@ -280,16 +315,46 @@ class Check {
 
   // A publisher announces a blob and then looks whether it is there. So it is set aside first, and put back when
   // somebody has announced it: either we see the lease, or the publisher sees that the blob is gone and copies it.
-  void remove_unless_announced(RegistryProblem& found, const Digest& digest) {
-    const std::string aside = found.path.substr(0, found.path.rfind('/') + 1) + ".tmp-repair-" + engine::random_id(12);
-    if (!root_.rename(found.path, aside)) return;
-    read_leases();
-    if (announced_.contains(digest) || is_referenced_now(digest)) {
-      root_.rename(aside, found.path);
-      return;
+  void remove_unreferenced() {
+    if (unreferenced_.empty()) return;
+    for (Unreferenced& blob : unreferenced_) {
+      const std::string path = blob_name(blob.digest);
+      const std::string aside = path.substr(0, path.rfind('/') + 1) + ".tmp-repair-" + engine::random_id(12);
+      if (root_.rename(path, aside)) blob.aside = aside;
     }
-    root_.remove(aside);
-    found.repaired = true;
+    std::erase_if(unreferenced_, [](const Unreferenced& blob) { return blob.aside.empty(); });
+    try {
+      wait_for_other_hosts();
+      for (const Unreferenced& blob : unreferenced_) {
+        read_leases();
+        RegistryProblem& found = result_.problems[blob.problem];
+        found.repaired = leases_known_ && !announced_.contains(blob.digest) && !is_referenced_now(blob.digest);
+        if (!found.repaired) found.what.clear();  // it was none
+        if (found.repaired || !put_back(blob)) root_.remove(blob.aside);
+      }
+    } catch (...) {
+      for (const Unreferenced& blob : unreferenced_) put_back(blob);
+      throw;
+    }
+    std::erase_if(result_.problems, [](const RegistryProblem& found) { return found.what.empty(); });
+  }
+
+  // On another host of a 3FS cluster a publisher may still be shown a blob that was set aside. Its lease is here before
+  // it looks, so that whoever is shown it has announced it once the name is forgotten everywhere.
+  void wait_for_other_hosts() {
+    if (root_.address().kind != RegistryAddress::Kind::ThreeFs || unreferenced_.empty()) return;
+    const std::string step = "wait until other hosts have forgotten unreferenced blobs";
+    progress_.begin(step);
+    std::this_thread::sleep_for(options_.three_fs_wait);
+    progress_.end(step, std::to_string(options_.three_fs_wait.count()) + "s");
+  }
+
+  // False when somebody has published it again, which nothing may replace.
+  bool put_back(const Unreferenced& blob) {
+    const std::string path = blob_name(blob.digest);
+    if (root_.look(path)) return false;
+    root_.rename(blob.aside, path);
+    return true;
   }
 
   void check_missing() {
@@ -311,10 +376,14 @@ class Check {
       const std::string path = std::string(kLeases) + "/" + file;
       if (!file.ends_with(".json")) stray(path);
     }
-    for (const FoundLease& lease : find_leases(root_))
+    for (const std::string& file : names_in(std::string(kCondemned)))
+      if (!digest_of_manifest_file(file)) stray(std::string(kCondemned) + "/" + file);
+    for (const FoundLease& lease : find_leases(notes_))
       if (!lease.live)
         repair(problem(Kind::Leftover, std::string(kLeases) + "/" + lease.publisher + ".json",
                        "is the lease of a publisher that was stopped"));
+      else if (!lease.unreadable.empty())
+        problem(Kind::Altered, lease_name(lease.publisher), "could not be read: " + lease.unreadable);
   }
 
   // A publisher at work brings it up to date when it is done.
@@ -333,12 +402,15 @@ class Check {
   }
 
   const RegistryRoot& root_;
+  const DirectoryNotes notes_;
   const CheckOptions& options_;
   Progress& progress_;
   std::set<std::string> live_;
   std::set<Digest> announced_, present_, known_manifests_;
   std::map<Digest, std::uint64_t> referenced_;
-  bool references_known_ = true;  // each manifest could be read
+  std::vector<Unreferenced> unreferenced_;  // that repair may remove
+  bool references_known_ = true;            // each manifest could be read
+  bool leases_known_ = true;
   CheckResult result_;
 };
 

@@ -45,27 +45,33 @@ std::size_t fill(int fd, const Buffer& buffer, std::uint64_t offset) {
   return filled;
 }
 
-Digest transfer(int from, int to, std::uint64_t size, const std::function<void(std::uint64_t)>& advance) {
+}  // namespace
+
+ExactCopy::ExactCopy(int to, std::uint64_t size, std::function<void(std::uint64_t)> advance)
+    : to_(to), size_(size), advance_(std::move(advance)) {}
+
+void ExactCopy::add(std::string_view bytes) {
+  if (bytes.size() > size_ - done_) throw failure("it has more than the expected " + std::to_string(size_) + " bytes");
+  hash_.update(bytes.data(), bytes.size());
+  if (to_ >= 0) write_all(to_, bytes);
+  done_ += bytes.size();
+  if (advance_) advance_(done_);
+}
+
+Digest ExactCopy::rest(int from) {
   const Buffer buffer;
-  Sha256 hash;
-  for (std::uint64_t done = 0;;) {
-    const std::size_t got = fill(from, buffer, done);
-    if (got > size - done) throw failure("it has more than the expected " + std::to_string(size) + " bytes");
-    hash.update(buffer.data(), got);
-    if (to >= 0) write_all(to, {buffer.data(), got});
-    done += got;
-    if (advance) advance(done);
+  for (;;) {
+    const std::size_t got = fill(from, buffer, done_);
+    add({buffer.data(), got});
     if (got == kBufferSize) continue;
-    if (done != size) throw failure("it has " + std::to_string(done) + " bytes instead of " + std::to_string(size));
-    return hash.finish();
+    if (done_ != size_) throw failure("it has " + std::to_string(done_) + " bytes instead of " + std::to_string(size_));
+    return hash_.finish();
   }
 }
 
-}  // namespace
-
 Digest copy_exactly(int from, int to, std::uint64_t size, const std::function<void(std::uint64_t)>& advance) {
   ::posix_fadvise(from, 0, 0, POSIX_FADV_SEQUENTIAL);
-  return transfer(from, to, size, advance);
+  return ExactCopy(to, size, advance).rest(from);
 }
 
 void read_exactly(int fd, std::uint64_t offset, std::span<std::byte> bytes) {
@@ -81,7 +87,7 @@ void read_exactly(int fd, std::uint64_t offset, std::span<std::byte> bytes) {
 
 Digest hash_exactly(int from, std::uint64_t size, const std::function<void(std::uint64_t)>& advance) {
   ::posix_fadvise(from, 0, 0, POSIX_FADV_SEQUENTIAL);
-  return transfer(from, -1, size, advance);
+  return ExactCopy(-1, size, advance).rest(from);
 }
 
 Digest read_back(int directory, const std::string& name, std::uint64_t size) {

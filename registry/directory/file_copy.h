@@ -5,10 +5,30 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "core/base/digest.h"
 
 namespace dsec::registry {
+
+/// A file of a known size and its digest in the making: bytes come in order, some of them from elsewhere than a file.
+class ExactCopy {
+ public:
+  /// Writes to `to` from where it stands, or nowhere when that is -1. `advance` is told how many bytes are done.
+  ExactCopy(int to, std::uint64_t size, std::function<void(std::uint64_t)> advance);
+  /// Throws Error when they are more than there should be.
+  void add(std::string_view bytes);
+  /// Adds what `from` has from here to its end, in large sequential reads, and returns the digest of all. Throws Error
+  /// when it is shorter or longer.
+  Digest rest(int from);
+
+ private:
+  const int to_;
+  const std::uint64_t size_;
+  std::uint64_t done_ = 0;
+  std::function<void(std::uint64_t)> advance_;
+  Sha256 hash_;
+};
 
 /// Copies exactly `size` bytes from the start of one file to another, in large sequential writes, and returns their
 /// digest. Throws Error when the source is shorter or longer. `advance` is told how many bytes are done.

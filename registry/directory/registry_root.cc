@@ -1,6 +1,5 @@
 #include "registry/directory/registry_root.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 #include <chrono>
 #include <thread>
 
+#include "core/base/directory_names.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "registry/directory/new_file.h"
@@ -18,8 +18,8 @@ namespace dsec::registry {
 namespace fs = std::filesystem;
 namespace {
 
-// 3FS clients remember for 5 s that a name does not exist.
-constexpr std::chrono::milliseconds kNegativeLookup{6500}, kLookAgain{250};
+constexpr std::chrono::milliseconds kNegativeLookup = kThreeFsKnowsNoName + std::chrono::milliseconds(1500),
+                                    kLookAgain{250};
 
 UniqueFd open_directory(int parent, const std::string& name) {
   return UniqueFd(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -33,8 +33,7 @@ std::vector<std::string> parts_of(const std::string& name) {
 
 // Nothing but what another process that makes the registry may have put there.
 bool is_vacant(const fs::path& directory) {
-  for (const auto& entry : fs::directory_iterator(directory)) {
-    const std::string name = entry.path().filename();
+  for (const std::string& name : directory_names(directory)) {
     if (!name.starts_with(".tmp-") && name != "lost+found") return false;
   }
   return true;
@@ -110,7 +109,8 @@ UniqueFd RegistryRoot::make_parent(const std::string& name) const { return walk(
 
 UniqueFd RegistryRoot::open_file(const std::string& name, Missing missing) const {
   const bool wait = missing == Missing::Expected && address_.kind == RegistryAddress::Kind::ThreeFs;
-  const auto deadline = std::chrono::steady_clock::now() + kNegativeLookup;
+  const auto start = std::chrono::steady_clock::now();
+  auto deadline = start + kNegativeLookup;
   for (;;) {
     UniqueFd file;
     if (const UniqueFd parent = parent_of(name)) {
@@ -119,9 +119,14 @@ UniqueFd RegistryRoot::open_file(const std::string& name, Missing missing) const
           ::openat(parent.get(), last_part(name).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
       if (!file && errno != ENOENT) throw system_error("open " + quote(path(name).native()));
     }
+    struct stat status;
+    if (file && ::fstat(file.get(), &status) != 0) {
+      if (errno != ENOENT && errno != ESTALE) throw system_error("stat " + quote(path(name).native()));
+      // The 3FS client knows the name of a file that is gone, and will for so long.
+      deadline = start + kThreeFsKnowsName + kLookAgain;
+      file.reset();
+    }
     if (file) {
-      struct stat status;
-      if (::fstat(file.get(), &status) != 0) throw system_error("stat " + quote(path(name).native()));
       if (!S_ISREG(status.st_mode)) throw failure(quote(path(name).native()) + " is no regular file");
       return file;
     }
@@ -139,27 +144,29 @@ std::optional<std::string> RegistryRoot::read_file(const std::string& name, std:
 
 std::optional<struct stat> RegistryRoot::look(const std::string& name) const {
   const UniqueFd parent = parent_of(name);
-  struct stat status;
-  if (parent && ::fstatat(parent.get(), last_part(name).c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0) return status;
-  if (parent && errno != ENOENT) throw system_error("stat " + quote(path(name).native()));
-  return std::nullopt;
+  if (!parent) return std::nullopt;
+  // A client of 3FS knows a name for longer than there is one; whether its file still exists it has to ask.
+  const int sync = address_.kind == RegistryAddress::Kind::ThreeFs ? AT_STATX_FORCE_SYNC : 0;
+  struct statx found;
+  if (::statx(parent.get(), last_part(name).c_str(), AT_SYMLINK_NOFOLLOW | sync, STATX_BASIC_STATS, &found) != 0) {
+    if (errno == ENOENT || errno == ESTALE) return std::nullopt;
+    throw system_error("stat " + quote(path(name).native()));
+  }
+  if (found.stx_nlink == 0) return std::nullopt;
+  struct stat status = {};
+  status.st_mode = found.stx_mode;
+  status.st_size = static_cast<off_t>(found.stx_size);
+  status.st_mtime = found.stx_mtime.tv_sec;
+  return status;
 }
 
 std::vector<std::string> RegistryRoot::list(const std::string& directory) const {
-  std::vector<std::string> names;
   const UniqueFd parent = parent_of(directory);
-  if (!parent) return names;
-  UniqueFd fd = open_directory(parent.get(), last_part(directory));
-  if (!fd && errno == ENOENT) return names;
+  if (!parent) return {};
+  const UniqueFd fd = open_directory(parent.get(), last_part(directory));
+  if (!fd && errno == ENOENT) return {};
   if (!fd) throw system_error("open " + quote(path(directory).native()));
-  DIR* const stream = ::fdopendir(fd.get());
-  if (!stream) throw system_error("list " + quote(path(directory).native()));
-  static_cast<void>(fd.release());
-  while (const dirent* entry = ::readdir(stream))
-    if (const std::string_view name = entry->d_name; name != "." && name != "..") names.emplace_back(name);
-  ::closedir(stream);
-  std::sort(names.begin(), names.end());
-  return names;
+  return directory_names(fd.get(), quote(path(directory).native()));
 }
 
 // Files lie at one depth; what lies above them and is no directory does not belong here.

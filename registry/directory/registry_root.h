@@ -34,7 +34,8 @@ class RegistryRoot : public NamedFiles {
     return static_cast<bool>(open_file(name, missing));
   }
   std::vector<std::string> names(const std::string& prefix) const override;
-  /// What there is under a name, symlinks not followed; empty when there is nothing.
+  /// What there is under a name, symlinks not followed: its mode, size and time of modification. Empty when there is
+  /// nothing.
   std::optional<struct stat> look(const std::string& name) const;
   /// Names in a directory, sorted; none when it is missing.
   std::vector<std::string> list(const std::string& directory) const;

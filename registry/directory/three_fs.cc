@@ -103,7 +103,7 @@ void require_three_fs(const fs::path& directory) {
   throw usage_error(quote(directory.native()) + " does not lie on 3FS" +
                     (mount ? ", but on " + mount->type + " mounted at " + quote(mount->path.native()) : ""))
       .hint("mount 3FS there; or use a file: URL")
-      .hint("--allow-any-fs, to follow the rules of 3FS on another filesystem");
+      .hint("publish, pull or registry add with --allow-any-fs, to follow the rules of 3FS on another filesystem");
 }
 
 }  // namespace dsec::registry

@@ -6,9 +6,11 @@
 #include <array>
 #include <cerrno>
 
+#include "core/base/directory_names.h"
 #include "core/base/error.h"
 #include "registry/gc/leftovers.h"
 #include "registry/gc/roots.h"
+#include "registry/store/working_set.h"
 
 namespace dsec::registry {
 namespace fs = std::filesystem;
@@ -38,6 +40,7 @@ class Collection {
     remove_unknown_files();
     remove_chunks();
     remove_leftovers();
+    if (!dry_run_ && leases_.unreadable.empty()) forget_use(store_.home(), plan_.kept_layers);
     if (!dry_run_) store_.keep_reserve();
     return std::move(result_);
   }
@@ -133,30 +136,35 @@ class Collection {
   // Files the index does not know: it was lost or replaced by an older one.
   void remove_unknown_files() {
     std::error_code gone;
-    for (const auto& shelf : fs::directory_iterator(store_.blob_root(), gone)) {
-      if (!fs::is_directory(shelf.symlink_status(gone))) continue;
-      for (const auto& entry : fs::directory_iterator(shelf.path(), gone)) {
-        const std::string name = entry.path().filename();
+    for (const std::string& shelf_name : directory_names(store_.blob_root())) {
+      const fs::path shelf = store_.blob_root() / shelf_name;
+      if (!fs::is_directory(fs::symlink_status(shelf, gone))) continue;
+      for (const std::string& name : directory_names(shelf)) {
         if (!Digest::valid_hex(name) || is_known(name)) continue;
         const auto index = store_.index().take();
         const Transaction serialised(*index);
         Statement known = index->prepare("SELECT 1 FROM blobs WHERE digest = ?");
-        if (!known.bind(name).step()) remove_file(entry.path(), GcItem::Kind::Blob, "sha256:" + name);
+        if (!known.bind(name).step()) remove_file(shelf / name, GcItem::Kind::Blob, "sha256:" + name);
       }
     }
   }
 
-  // Of blobs that no layer has, or that have come wholly.
+  // And lists of them. Of blobs that no layer has, or that have come wholly.
   void remove_chunks() {
-    std::error_code gone;
-    for (const auto& entry : fs::directory_iterator(store_.chunks(), gone)) {
-      const std::string hex = entry.path().filename().native().substr(0, 64);
+    remove_chunks(store_.chunks());
+    remove_chunks(store_.prefetch_lists());
+  }
+
+  void remove_chunks(const fs::path& directory) {
+    for (const std::string& name : directory_names(directory)) {
+      const std::string hex = name.substr(0, 64);
       const bool doomed = std::any_of(plan_.doomed_blobs.begin(), plan_.doomed_blobs.end(),
                                       [&](const Plan::DoomedBlob& blob) { return blob.digest.hex() == hex; });
       if (!Digest::valid_hex(hex)) continue;
       const Digest digest = Digest::parse(hex);
       if (!doomed && store_.on_demand(digest) && !fs::exists(store_.blob_file(digest))) continue;
-      remove_file(entry.path(), GcItem::Kind::Leftover, entry.path().lexically_relative(store_.home().root()).native());
+      const fs::path path = directory / name;
+      remove_file(path, GcItem::Kind::Leftover, path.lexically_relative(store_.home().root()).native());
     }
   }
 

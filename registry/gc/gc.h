@@ -37,8 +37,8 @@ struct GcResult {
   std::vector<std::string> warnings;  ///< what could not be removed, and why; the rest was done all the same
 };
 
-/// Removes what nothing names. Named are: tagged layers, layers of sandboxes (leases) and kept trajectories, of
-/// registered dsec.lock files and what those were built on, and blobs held by live sessions. Safe while imports,
+/// Removes what nothing names. Named are: tagged and pinned layers, layers of sandboxes (leases) and kept trajectories,
+/// of registered dsec.lock files and what those were built on, and blobs held by live sessions. Safe while imports,
 /// builds, sandboxes and other gcs run.
 GcResult collect_garbage(LocalStore& store, const GcPorts& ports, bool dry_run);
 

@@ -61,8 +61,10 @@ std::vector<fs::path> find_leftovers(const engine::Home& home) {
   find_in(home.store(), 3, found);
   find_in(home.cache(), 3, found);
   find_in(home.run(), 0, found);
+  find_in(home.run() / "births", 1, found);
   find_in(home.sandboxes(), 0, found);
   find_in(home.root() / "trajectories", 1, found);
+  find_in(home.root() / "vm", 1, found);
   std::error_code gone;
   for (const auto& sandbox : fs::directory_iterator(home.sandboxes(), gone))
     if (!sandbox.path().filename().native().starts_with(".tmp-")) find_in(sandbox.path(), 0, found);

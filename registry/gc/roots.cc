@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "core/base/directory_names.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/engine/lease.h"
@@ -27,14 +28,24 @@ std::set<std::string> column(Database& index, std::string_view sql) {
   return values;
 }
 
+// What cannot be listed holds nobody knows what.
+std::vector<std::string> names_in(const fs::path& directory, std::vector<std::string>& problems) {
+  try {
+    return directory_names(directory);
+  } catch (const Error& error) {
+    problems.push_back(error.message());
+    return {};
+  }
+}
+
 }  // namespace
 
 void LeasedLayers::refresh(const engine::Home& home) {
   std::map<std::string, std::vector<Digest>> present;
   unreadable.clear();
   std::error_code missing;
-  for (const auto& entry : fs::directory_iterator(home.sandboxes(), missing)) {
-    const std::string id = entry.path().filename();
+  for (const std::string& id : names_in(home.sandboxes(), unreadable)) {
+    const fs::path sandbox = home.sandboxes() / id;
     if (temp_file_is_stale(id)) continue;
     if (const auto known = by_sandbox.find(id); known != by_sandbox.end()) {
       present.insert(*known);
@@ -42,9 +53,9 @@ void LeasedLayers::refresh(const engine::Home& home) {
     }
     // A directory that its maker has not named yet holds a lease like any other.
     try {
-      if (const auto lease = engine::Lease::read(entry.path())) present.emplace(id, lease->spec.layers);
+      if (const auto lease = engine::Lease::read(sandbox)) present.emplace(id, lease->spec.layers);
     } catch (const Error& error) {
-      if (fs::exists(entry.path() / "lease.json", missing)) unreadable.push_back(id + ": " + error.message());
+      if (fs::exists(sandbox / "lease.json", missing)) unreadable.push_back(id + ": " + error.message());
     }
   }
   by_sandbox = std::move(present);
@@ -52,17 +63,17 @@ void LeasedLayers::refresh(const engine::Home& home) {
   // After the leases: a sandbox that is removed meanwhile leaves its trajectory.
   std::map<std::string, std::vector<Digest>> kept;
   unreadable_trajectories.clear();
-  for (const auto& entry : fs::directory_iterator(home.trajectories(), missing)) {
-    const std::string id = entry.path().filename();
+  // Not to be able to list them is worse than one that is damaged: nothing is known of any.
+  for (const std::string& id : names_in(home.trajectories(), unreadable)) {
+    const fs::path trajectory = home.trajectories() / id;
     if (const auto known = by_trajectory.find(id); known != by_trajectory.end()) {
       kept.insert(*known);
       continue;
     }
     try {
-      for (const auto& layer : engine::read_trajectory_header(entry.path()).layers) kept[id].push_back(layer.digest);
+      for (const auto& layer : engine::read_trajectory_header(trajectory).layers) kept[id].push_back(layer.digest);
     } catch (const Error& error) {
-      if (fs::exists(entry.path() / engine::kTrajectoryLog, missing))
-        unreadable_trajectories.push_back(error.message());
+      if (fs::exists(trajectory / engine::kTrajectoryLog, missing)) unreadable_trajectories.push_back(error.message());
     }
   }
   by_trajectory = std::move(kept);
@@ -81,7 +92,7 @@ Plan make_plan(Database& index, const LeasedLayers& leases, const Ignored& ignor
       plan.dead_sessions.push_back(sessions.number(0));
   }
 
-  std::set<std::string> roots = column(index, "SELECT layer FROM tags");
+  std::set<std::string> roots = column(index, "SELECT layer FROM tags UNION SELECT layer FROM pins");
   Statement locks = index.prepare("SELECT path FROM locks");
   while (locks.step()) {
     const std::string path = locks.text(0);

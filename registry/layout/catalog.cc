@@ -43,6 +43,22 @@ std::optional<Digest> resolve(const NamedFiles& files, const LayerRef& ref) {
   return only_layer(ref, found);
 }
 
+std::vector<Digest> list_layers(const NamedFiles& files) {
+  std::vector<Digest> layers;
+  for (const std::string& name : files.names(std::string(kManifests) + "/"))
+    if (const auto digest = digest_of_manifest_file(last_part(name)); digest && manifest_name(*digest) == name)
+      layers.push_back(*digest);
+  return layers;
+}
+
+std::vector<Digest> list_blobs(const NamedFiles& files) {
+  std::vector<Digest> blobs;
+  for (const std::string& name : files.names(std::string(kBlobs) + "/"))
+    if (const std::string hex = last_part(name); Digest::valid_hex(hex) && blob_name(Digest::parse(hex)) == name)
+      blobs.push_back(Digest::parse(hex));
+  return blobs;
+}
+
 std::vector<CatalogTag> list_tags(const NamedFiles& files, const std::optional<LayerName>& name) {
   std::vector<CatalogTag> tags;
   for (const std::string& file : files.names(name ? tag_name(*name, "") : std::string(kTags) + "/"))

@@ -23,6 +23,12 @@ LayerManifest read_manifest(const NamedFiles& files, const Digest& layer);
 std::optional<Digest> read_tag(const NamedFiles& files, const LayerName& name, const std::string& tag,
                                NamedFiles::Missing missing);
 
+/// The layers that have a manifest; sorted.
+std::vector<Digest> list_layers(const NamedFiles& files);
+
+/// The blobs that lie there; sorted.
+std::vector<Digest> list_blobs(const NamedFiles& files);
+
 /// All tags, or those of one name; sorted. Files with names that no tag can have are left out.
 std::vector<CatalogTag> list_tags(const NamedFiles& files, const std::optional<LayerName>& name);
 

@@ -23,6 +23,8 @@ std::string shelved(std::string_view top, const Digest& digest) {
 std::string blob_name(const Digest& digest) { return shelved(kBlobs, digest); }
 std::string manifest_name(const Digest& digest) { return shelved(kManifests, digest) + std::string(kManifestSuffix); }
 
+std::string prefetch_name(const Digest& layer) { return shelved(kPrefetch, layer) + std::string(kManifestSuffix); }
+
 std::string tag_name(const LayerName& name, const std::string& tag) {
   std::string folder = name.name;
   std::replace(folder.begin(), folder.end(), '/', '+');

@@ -19,8 +19,10 @@ class NamedFiles {
   virtual std::optional<std::string> read_file(const std::string& name, std::uint64_t limit,
                                                Missing missing = Missing::Possible) const = 0;
   virtual bool has_file(const std::string& name, Missing missing = Missing::Possible) const = 0;
-  /// Names of manifests and tags that begin with `prefix`, which reaches at least into the folder that names them
-  /// ("manifests/sha256/ab", "tags/"); sorted. Throws Error where nothing can be listed.
+  /// Names of blobs, manifests and tags that begin with `prefix`, which reaches at least into the folder that names
+  /// them
+  /// ("manifests/sha256/ab", "tags/"); sorted. Throws Error where nothing can be listed;
+  /// web servers have no names of blobs.
   virtual std::vector<std::string> names(const std::string& prefix) const = 0;
 };
 

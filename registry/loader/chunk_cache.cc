@@ -55,19 +55,31 @@ fs::path map_of(fs::path data) { return data += kMapSuffix; }
 
 }  // namespace
 
+void let_go_of(int file, std::uint64_t offset, std::uint64_t size) noexcept {
+  const auto let_go = [&](std::uint64_t from, std::uint64_t to) {
+    if (from < to) ::posix_fadvise(file, static_cast<off_t>(from), static_cast<off_t>(to - from), POSIX_FADV_DONTNEED);
+  };
+  let_go(offset, offset + size);
+  // What the kernel has read ahead lies in folios of up to so many bytes, of which it lets go as a whole or not at all.
+  // Those behind a reader go a little later: others may be at what lies between.
+  constexpr std::uint64_t kLargestFolio = 2 << 20, kBehind = 1 << 20;
+  const std::uint64_t to = offset - std::min(offset, kBehind);
+  let_go(to - std::min(to, 2 * kLargestFolio), to);
+}
+
 CachedBlob::CachedBlob(ChunkCache& cache, const ServedName& blob, const ChunkDigests& digests)
     : cache_(cache),
       digests_(digests),
       data_path_(cache.directory_ / blob.str()),
       map_path_(map_of(data_path_)),
-      map_(digests.blob_size(), boot_id()),
+      map_(digests.blob_size(), digests.chunk_size(), boot_id()),
       checked_(digests.count()),
       read_lately_(digests.count()) {
   try {
     open_files();
   } catch (const Error&) {
     data_.reset();
-    map_ = ChunkMap(digests.blob_size(), boot_id());
+    map_ = ChunkMap(digests.blob_size(), digests.chunk_size(), boot_id());
   }
 }
 
@@ -78,12 +90,12 @@ void CachedBlob::open_files() {
   map_file_ = open_file(map_path_, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
   struct stat status;
   if (::fstat(data_.get(), &status) != 0) throw system_error("stat a cache file");
-  const std::uint64_t most = ChunkMap::file_size(digests_.blob_size());
+  const std::uint64_t most = map_.file_size();
   std::optional<ChunkMap> known;
   if (static_cast<std::uint64_t>(status.st_size) == digests_.blob_size() && ::fstat(map_file_.get(), &status) == 0 &&
       static_cast<std::uint64_t>(status.st_size) == most)
     known = ChunkMap::parse(read_all(map_file_.get(), most), digests_.blob_size());
-  if (!known) return start_anew();
+  if (!known || known->chunk_size() != digests_.chunk_size()) return start_anew();
   map_ = std::move(*known);
   const bool same_boot = map_.boot_id() == boot_id();
   for (std::uint64_t chunk = 0; same_boot && chunk < map_.chunks(); ++chunk) checked_[chunk] = map_.has(chunk);
@@ -108,7 +120,7 @@ bool CachedBlob::has(std::uint64_t chunk) {
 // Of a chunk that another boot wrote.
 bool CachedBlob::check_old(std::uint64_t chunk) {
   std::vector<std::byte> bytes(digests_.size_of(chunk));
-  const bool good = pread_whole(data_.get(), bytes, chunk * kChunkSize) && digests_.fits(chunk, bytes);
+  const bool good = pread_whole(data_.get(), bytes, chunk * digests_.chunk_size()) && digests_.fits(chunk, bytes);
   const std::lock_guard lock(mutex_);
   checked_[chunk] = good;
   if (!good) {
@@ -155,7 +167,8 @@ bool CachedBlob::read(std::uint64_t offset, std::span<std::byte> bytes) {
   if (bytes.empty()) return true;
   const std::shared_lock no_holes(holes_);
   if (!data_) return false;
-  const std::uint64_t first = offset / kChunkSize, last = (offset + bytes.size() - 1) / kChunkSize;
+  const std::uint64_t first = offset / digests_.chunk_size(),
+                      last = (offset + bytes.size() - 1) / digests_.chunk_size();
   std::vector<std::uint64_t> unchecked;
   {
     const std::lock_guard lock(mutex_);
@@ -167,14 +180,16 @@ bool CachedBlob::read(std::uint64_t offset, std::span<std::byte> bytes) {
   }
   for (const std::uint64_t chunk : unchecked)
     if (!check_old(chunk)) return false;
-  return pread_whole(data_.get(), bytes, offset);
+  if (!pread_whole(data_.get(), bytes, offset)) return false;
+  let_go_of(data_.get(), offset, bytes.size());
+  return true;
 }
 
-bool CachedBlob::write(std::uint64_t chunk, std::span<const std::byte> bytes) {
-  if (!data_ || !cache_.make_room(bytes.size())) return false;
+bool CachedBlob::write(std::uint64_t chunk, std::span<const std::byte> bytes, Room room) {
+  if (!data_ || !cache_.make_room(bytes.size(), room)) return false;
   const std::lock_guard lock(mutex_);
   if (released_ || map_.has(chunk)) return true;
-  if (!pwrite_whole(data_.get(), bytes, chunk * kChunkSize)) {
+  if (!pwrite_whole(data_.get(), bytes, chunk * digests_.chunk_size())) {
     cache_.full();
     return false;
   }
@@ -188,7 +203,7 @@ bool CachedBlob::write(std::uint64_t chunk, std::span<const std::byte> bytes) {
 
 std::uint64_t CachedBlob::present_bytes() {
   const std::lock_guard lock(mutex_);
-  return std::min(map_.present() * kChunkSize, digests_.blob_size());
+  return map_.present_bytes();
 }
 
 bool CachedBlob::complete() {
@@ -242,7 +257,8 @@ std::uint64_t CachedBlob::drop_unread(std::uint64_t wanted) {
     }
     // First the bit, then the chunk.
     if (!forget(chunk)) break;
-    if (::fallocate(data_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(chunk * kChunkSize),
+    if (::fallocate(data_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                    static_cast<off_t>(chunk * digests_.chunk_size()),
                     static_cast<off_t>(digests_.size_of(chunk))) != 0)
       break;
     freed += digests_.size_of(chunk);
@@ -293,7 +309,7 @@ std::uint64_t ChunkCache::drop_oldest_unused() {
   return std::max<std::uint64_t>(freed, 1);
 }
 
-bool ChunkCache::make_room(std::uint64_t bytes) {
+bool ChunkCache::make_room(std::uint64_t bytes, Room room) {
   if (full_until_.load() > now_ns()) return false;
   if (bytes_.load() + bytes <= limit_) return true;
   if (bytes > limit_) return false;
@@ -307,7 +323,7 @@ bool ChunkCache::make_room(std::uint64_t bytes) {
   }
   for (const auto& each : open_) {
     const std::uint64_t used = bytes_.load();
-    if (used <= goal) break;
+    if (used <= goal || room == Room::OfUnused) break;
     if (const auto blob = each.lock()) bytes_ -= std::min(bytes_.load(), blob->drop_unread(used - goal));
   }
   return bytes_.load() + bytes <= limit_;

@@ -19,6 +19,13 @@ namespace dsec::registry {
 
 class ChunkCache;
 
+/// Takes what was just read of a file out of the page cache: who asked for it keeps it in memory, and once is enough.
+void let_go_of(int file, std::uint64_t offset, std::uint64_t size) noexcept;
+
+/// Whose place a chunk may take in a full cache: that of any that was not read lately, or only that of blobs that
+/// nothing has open.
+enum class Room { OfAny, OfUnused };
+
 /// The chunks of one blob that are in the cache. What it reads has been verified: on the way in, or, when another boot
 /// wrote it, before it is read first. Thread-safe.
 class CachedBlob {
@@ -30,7 +37,7 @@ class CachedBlob {
   bool read(std::uint64_t offset, std::span<std::byte> bytes);
   bool has(std::uint64_t chunk);
   /// Keeps a whole chunk that was verified; false when there is no room for it.
-  bool write(std::uint64_t chunk, std::span<const std::byte> bytes);
+  bool write(std::uint64_t chunk, std::span<const std::byte> bytes, Room room = Room::OfAny);
   std::uint64_t present_bytes();
   bool complete();
   /// The file of the data. While it is pinned nothing of it is dropped; false when not all of the blob is here, after
@@ -79,7 +86,7 @@ class ChunkCache {
  private:
   friend class CachedBlob;
   /// Room for so many bytes: what nothing has open goes first, oldest first. False when there is none.
-  bool make_room(std::uint64_t bytes);
+  bool make_room(std::uint64_t bytes, Room room);
   std::uint64_t drop_oldest_unused();
   void full();
 

@@ -42,6 +42,15 @@ class RegistrySource : public ChunkSource {
     }
   }
 
+  void distrust(const BlobOrigin& origin) override {
+    std::shared_ptr<Registry> registry;
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto found = open_.find(origin.registry); found != open_.end()) registry = found->second;
+    }
+    if (registry) registry->distrust();
+  }
+
  private:
   std::shared_ptr<Registry> open(const BlobOrigin& origin) {
     const std::string& url = origin.registry;
@@ -94,14 +103,17 @@ void read_chunks(ChunkSource& source, OriginHealth& health, const ChunkRequest& 
       if (wrong[origin.registry] == kTriesForWrongBytes) continue;
       if (!calls.wanted()) throw failure("nobody waits for it any longer");
       try {
-        source.read(origin, request.blob, request.first * kChunkSize, request.bytes);
+        source.read(origin, request.blob, request.first * request.digests.chunk_size(), request.bytes);
         check_chunks(request.digests, request.first, request.bytes);
         health.tell(origin.registry, true);
         return;
       } catch (const Error& error) {
         health.tell(origin.registry, false);
         const bool is_wrong = dynamic_cast<const WrongBytes*>(&error) != nullptr;
-        if (is_wrong) ++wrong[origin.registry];
+        if (is_wrong) {
+          ++wrong[origin.registry];
+          source.distrust(origin);
+        }
         any_broken = any_broken || !is_wrong;
         any_wrong = any_wrong || is_wrong;
         if (!any_wrong || is_wrong) last = std::current_exception();

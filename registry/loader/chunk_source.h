@@ -31,6 +31,8 @@ class ChunkSource {
   virtual ~ChunkSource() = default;
   virtual void read(const BlobOrigin& origin, const RemoteBlob& blob, std::uint64_t offset,
                     std::span<std::byte> bytes) = 0;
+  /// What an origin gave was wrong, and it may be asked again.
+  virtual void distrust(const BlobOrigin& origin) { (void)origin; }
   /// The registries that have the blob as far as is known by now: asked for when those that were known have failed.
   virtual std::vector<BlobOrigin> origins(const RemoteBlob& blob) { return blob.origins; }
 };

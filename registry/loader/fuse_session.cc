@@ -118,8 +118,7 @@ void FuseSession::handle(char* slot) {
       case FUSE_READ:
         return read(slot);
       case FUSE_RELEASE:
-        state_.drop_handle(argument_of<fuse_release_in>(slot).fh);
-        return answer(slot, 0, {});
+        return release(slot);
       case FUSE_STATFS: {
         fuse_statfs_out out{};
         out.st.bsize = out.st.frsize = 4096;
@@ -132,7 +131,7 @@ void FuseSession::handle(char* slot) {
         return state_.free_slot(slot);
       case FUSE_DESTROY:
         return answer(slot, 0, {});
-      // Among them INTERRUPT: who waits for a chunk is answered in time anyway.
+      // Among them INTERRUPT: EROFS's reads are in the background, and its own readers can be killed.
       default:
         return answer(slot, ENOSYS, {});
     }
@@ -198,11 +197,22 @@ void FuseSession::attributes(char* slot) {
 
 void FuseSession::open(char* slot) {
   if ((argument_of<fuse_open_in>(slot).flags & O_ACCMODE) != O_RDONLY) return answer(slot, EROFS, {});
+  const std::uint64_t inode = header_of(slot).nodeid;
+  const std::optional<ServedName> blob = state_.blob_of(inode);
   fuse_open_out out{};
-  out.fh = header_of(slot).unique & ~kUniqueResend;
+  out.fh = SharedState::handle_for(header_of(slot).unique & ~kUniqueResend, inode);
   out.open_flags = FOPEN_KEEP_CACHE;
   if (!state_.add_handle(out.fh)) return answer(slot, ENFILE, {});
   answer(slot, out);
+  if (blob) files_.opened(*blob);
+}
+
+void FuseSession::release(char* slot) {
+  const std::uint64_t inode = header_of(slot).nodeid;
+  state_.drop_handle(argument_of<fuse_release_in>(slot).fh);
+  answer(slot, 0, {});
+  const std::optional<ServedName> blob = state_.blob_of(inode);
+  if (blob && !state_.is_open(inode)) files_.closed(*blob);
 }
 
 void FuseSession::read(char* slot) {

@@ -20,6 +20,10 @@ class FuseFiles {
   virtual ~FuseFiles() = default;
   /// Bytes of a blob; empty when there is none that is loaded on demand. Throws Error.
   virtual std::optional<std::uint64_t> size(const ServedName& blob) = 0;
+  /// It is going to be read.
+  virtual void opened(const ServedName&) {}
+  /// Nobody has it open any more; but it may be opened at this moment, and must be readable then.
+  virtual void closed(const ServedName&) {}
   /// Calls `done` once, now or later, from any thread: an errno or 0, and what was read, which is valid for the call.
   virtual void read(const ServedName& blob, std::uint64_t offset, std::size_t size,
                     std::function<void(int error, std::span<const std::byte> bytes)> done) = 0;
@@ -52,6 +56,7 @@ class FuseSession {
   void lookup(char* slot);
   void attributes(char* slot);
   void open(char* slot);
+  void release(char* slot);
   void read(char* slot);
   void resend();
 

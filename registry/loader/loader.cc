@@ -10,13 +10,13 @@
 namespace dsec::registry {
 namespace {
 
-// Of one request: what somebody waits for, and what nobody waits for yet.
-constexpr std::uint64_t kMostChunks = 4, kMostChunksAhead = 8;
-// Some are left for who waits.
-constexpr int kKeptFromReadAhead = 2;
-// 16 MiB.
-constexpr std::size_t kMostRecent = 64;
+// Bytes of one request: of what somebody waits for, and of what nobody waits for yet.
+constexpr std::uint64_t kMostBytes = 1 << 20, kMostBytesAhead = 2 << 20;
+// Of chunks that the cache had no room for.
+constexpr std::size_t kMostRecentBytes = 16 << 20;
 constexpr std::size_t kMostProblems = 32;
+// A registry that takes long to answer, or for ever, has others go on.
+constexpr int kRegistriesAtOnce = 4;
 
 }  // namespace
 
@@ -31,18 +31,18 @@ struct LoadedBlob::Waiter {
   std::size_t missing = 0;  ///< chunks
   bool answered = false;
 
-  std::uint64_t first() const { return offset / kChunkSize; }
-  std::uint64_t last() const { return (offset + bytes.size() - 1) / kChunkSize; }
+  std::uint64_t first() const { return offset / blob->chunk_size(); }
+  std::uint64_t last() const { return (offset + bytes.size() - 1) / blob->chunk_size(); }
   /// The part of it that lies in a chunk: where in the file, and where in `bytes`.
   std::pair<std::uint64_t, std::span<std::byte>> part(std::uint64_t chunk) {
-    const std::uint64_t from = std::max(offset, chunk * kChunkSize),
-                        to = std::min(offset + bytes.size(), (chunk + 1) * kChunkSize);
+    const std::uint64_t from = std::max(offset, chunk * blob->chunk_size()),
+                        to = std::min(offset + bytes.size(), (chunk + 1) * blob->chunk_size());
     return {from,
             std::span(bytes).subspan(static_cast<std::size_t>(from - offset), static_cast<std::size_t>(to - from))};
   }
   void take(std::uint64_t chunk, std::span<const std::byte> whole) {
     const auto [from, to] = part(chunk);
-    std::memcpy(to.data(), whole.data() + (from - chunk * kChunkSize), to.size());
+    std::memcpy(to.data(), whole.data() + (from - chunk * blob->chunk_size()), to.size());
   }
   /// By whoever has set `answered`. Chunks that are still coming may refer to it for long; what it held goes now.
   void answer(int error) {
@@ -52,12 +52,15 @@ struct LoadedBlob::Waiter {
 };
 
 LoadedBlob::LoadedBlob(RemoteBlob remote, ChunkDigests digests)
-    : remote_(std::move(remote)), digests_(std::move(digests)) {}
+    : remote_(std::move(remote)),
+      digests_(std::move(digests)),
+      ahead_(digests_.chunk_size()),
+      record_(digests_.count()) {}
 
 Loader::Loader(ChunkSource& source, ChunkCache& cache, LoaderSettings settings,
                std::function<void(const std::string&)> log, Complete complete)
     : source_(source), cache_(cache), settings_(settings), log_(std::move(log)), complete_(std::move(complete)) {
-  for (int i = 0; i < settings_.requests; ++i) threads_.emplace_back([this] { fetch_loop(); });
+  for (int i = 0; i < settings_.requests * kRegistriesAtOnce; ++i) threads_.emplace_back([this] { fetch_loop(); });
   threads_.emplace_back([this] { timeout_loop(); });
 }
 
@@ -87,7 +90,7 @@ void Loader::read(const std::shared_ptr<LoadedBlob>& blob, std::uint64_t offset,
   if (offset >= blob->size()) return done(0, {});
   size = static_cast<std::size_t>(std::min<std::uint64_t>(size, blob->size() - offset));
   if (size == 0) return done(0, {});
-  const std::uint64_t first = offset / kChunkSize, last = (offset + size - 1) / kChunkSize;
+  const std::uint64_t first = offset / blob->chunk_size(), last = (offset + size - 1) / blob->chunk_size();
   // Kept: getting so much memory anew costs as much as reading it.
   thread_local std::vector<std::byte> buffer;
   if (buffer.size() < size) buffer.resize(size);
@@ -95,7 +98,7 @@ void Loader::read(const std::shared_ptr<LoadedBlob>& blob, std::uint64_t offset,
   if (blob->cache().read(offset, bytes)) {
     done(0, bytes);
     const std::lock_guard lock(mutex_);
-    return read_ahead(blob, first, last);
+    return note_read(blob, first, last, ReadAhead::Read::FoundAll);
   }
   auto waiter = std::make_shared<LoadedBlob::Waiter>();
   waiter->blob = blob;
@@ -125,7 +128,7 @@ void Loader::read(const std::shared_ptr<LoadedBlob>& blob, std::uint64_t offset,
       waiter->answered = true;
     else
       waiters_.push_back(waiter);
-    read_ahead(blob, first, last);
+    note_read(blob, first, last, answer ? ReadAhead::Read::FoundAll : ReadAhead::Read::Waited);
   }
   if (answer) return waiter->answer(0);
   work_.notify_all();
@@ -140,20 +143,30 @@ void Loader::want(const std::shared_ptr<LoadedBlob>& blob, std::uint64_t first, 
     if (waiter) state.waiters.push_back(waiter);
   }
   if (!waiter) {
-    ahead_.push_back({blob, first, last - first + 1});
+    ahead_.push_back({blob, first, last - first + 1, Why::Ahead});
     return;
   }
   // Also for what is to be read ahead already: who comes first takes the chunk.
   if (!demand_.empty() && demand_.back().blob == blob && demand_.back().first + demand_.back().count == first &&
-      demand_.back().count < kMostChunks)
+      demand_.back().count < kMostBytes / blob->chunk_size())
     demand_.back().count += last - first + 1;
   else
     demand_.push_back({blob, first, last - first + 1});
 }
 
 // Under mutex_.
-void Loader::read_ahead(const std::shared_ptr<LoadedBlob>& blob, std::uint64_t first, std::uint64_t last) {
-  auto more = blob->ahead_.after(first, last);
+void Loader::note_read(const std::shared_ptr<LoadedBlob>& blob, std::uint64_t first, std::uint64_t last,
+                       ReadAhead::Read read) {
+  blob->record_.note(first, last);
+  const auto share = static_cast<double>(blob->record_.count()) / static_cast<double>(blob->digests_.count());
+  if (share > settings_.eager_share) begin_to_fill(blob);
+  read_ahead(blob, first, last, read);
+}
+
+// Under mutex_.
+void Loader::read_ahead(const std::shared_ptr<LoadedBlob>& blob, std::uint64_t first, std::uint64_t last,
+                        ReadAhead::Read read) {
+  auto more = blob->ahead_.after(first, last, read);
   if (!more) return;
   std::uint64_t chunk = more->first;
   const std::uint64_t end = std::min(more->first + more->second, blob->digests_.count());
@@ -164,7 +177,7 @@ void Loader::read_ahead(const std::shared_ptr<LoadedBlob>& blob, std::uint64_t f
       continue;
     }
     std::uint64_t until = chunk + 1;
-    while (until < end && until - chunk < kMostChunksAhead && needed(until)) ++until;
+    while (until < end && until - chunk < kMostBytesAhead / blob->chunk_size() && needed(until)) ++until;
     want(blob, chunk, until - 1, nullptr);
     chunk = until;
   }
@@ -181,131 +194,18 @@ bool Loader::copy_recent(const LoadedBlob& blob, std::uint64_t chunk, LoadedBlob
   return false;
 }
 
-// Under mutex_.
-std::optional<Loader::Job> Loader::next_job() {
-  if (auto job = next_of(demand_)) return job;
-  if (ahead_running_ >= std::max(1, settings_.requests - kKeptFromReadAhead)) return std::nullopt;
-  auto job = next_of(ahead_);
-  if (job) ++ahead_running_;
-  return job;
-}
-
-// Under mutex_. The next run of chunks that nobody fetches yet, of a blob whose registry may be asked.
-std::optional<Loader::Job> Loader::next_of(std::deque<Job>& queue) {
-  for (auto at = queue.begin(); at != queue.end();) {
-    Job& job = *at;
-    const auto idle = [&](std::uint64_t chunk) {
-      const auto state = job.blob->coming_.find(chunk);
-      return state != job.blob->coming_.end() && !state->second.started;
-    };
-    while (job.count > 0 && !idle(job.first)) ++job.first, --job.count;
-    std::uint64_t run = 0;
-    while (run < job.count && idle(job.first + run)) ++run;
-    if (run == 0) {
-      at = queue.erase(at);
-      continue;
-    }
-    const std::string registry = first_to_ask(*job.blob);
-    if (!may_ask(registry)) {
-      ++at;
-      continue;
-    }
-    Job next{job.blob, job.first, run, registry};
-    job.first += run;
-    job.count -= run;
-    for (std::uint64_t chunk = next.first; chunk < next.first + run; ++chunk) {
-      LoadedBlob::ChunkState& state = next.blob->coming_[chunk];
-      state.started = true;
-      state.since = Clock::now();
-    }
-    ++running_[registry];
-    return next;
-  }
-  return std::nullopt;
-}
-
-std::string Loader::first_to_ask(const LoadedBlob& blob) {
-  const std::vector<BlobOrigin> origins = health_.in_order(blob.remote_.origins);
-  return origins.empty() ? "" : origins.front().registry;
-}
-
-// Under mutex_. One that stalls must not have everybody wait for it.
-bool Loader::may_ask(const std::string& registry) {
-  const auto running = running_.find(registry);
-  return running == running_.end() || running->second < std::max(1, settings_.requests / 2) ||
-         !health_.failed_lately(registry);
-}
-
-void Loader::fetch_loop() {
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    std::optional<Job> job;
-    bool ahead = false;
-    work_.wait(lock, [&] {
-      if (stop_) return true;
-      const int before = ahead_running_;
-      job = next_job();
-      ahead = ahead_running_ > before;
-      return job.has_value();
-    });
-    if (stop_) return;
-    lock.unlock();
-    fetch(*job);
-    lock.lock();
-    if (ahead) --ahead_running_;
-    if (--running_[job->asked] == 0) running_.erase(job->asked);
-    // Also what had to wait for its registry.
-    if (!demand_.empty() || !ahead_.empty()) work_.notify_one();
-  }
-}
-
-void Loader::fetch(const Job& job) {
-  LoadedBlob& blob = *job.blob;
-  std::uint64_t size = 0;
-  for (std::uint64_t chunk = job.first; chunk < job.first + job.count; ++chunk) size += blob.digests_.size_of(chunk);
-  std::vector<std::byte> bytes;
-  try {
-    bytes.resize(size);
-    read_chunks(source_, health_, {blob.remote_, blob.digests_, job.first, bytes},
-                {[this](const Error& error) { tell(error); }, [&] { return is_wanted(job); }});
-    blob.fetched_ += size;
-  } catch (const WrongBytes&) {
-    // Chunks that were asked for together with a bad one are not bad themselves.
-    if (job.count == 1) return deliver(job, {}, EIO, false);
-    for (std::uint64_t chunk = job.first; chunk < job.first + job.count; ++chunk) fetch({job.blob, chunk, 1});
-    return;
-  } catch (const std::exception&) {
-    // Each attempt has been told.
-    for (std::uint64_t chunk = job.first; chunk < job.first + job.count; ++chunk)
-      deliver({job.blob, chunk, 1}, {}, EIO, false);
-    return;
-  }
-  std::span<const std::byte> rest(bytes);
-  for (std::uint64_t chunk = job.first; chunk < job.first + job.count; ++chunk) {
-    const auto part = rest.subspan(0, blob.digests_.size_of(chunk));
-    rest = rest.subspan(part.size());
-    deliver({job.blob, chunk, 1}, part, 0, blob.cache().write(chunk, part));
-  }
-  check_complete(job.blob);
-}
-
-// Whether any of the chunks has not been given up.
-bool Loader::is_wanted(const Job& job) {
-  const std::lock_guard lock(mutex_);
-  const auto next = job.blob->coming_.lower_bound(job.first);
-  return !stop_ && next != job.blob->coming_.end() && next->first < job.first + job.count;
-}
-
 // Of one chunk: all who wait for it have it, or know that it does not come.
 void Loader::deliver(const Job& job, std::span<const std::byte> bytes, int error, bool kept) {
   std::vector<std::shared_ptr<LoadedBlob::Waiter>> ready;
   {
     const std::lock_guard lock(mutex_);
-    if (error == 0 && !kept) {
-      recent_.push_back({job.blob, job.first, {bytes.begin(), bytes.end()}});
-      if (recent_.size() > kMostRecent) recent_.pop_front();
-    }
     const auto found = job.blob->coming_.find(job.first);
+    const bool waited_for = found != job.blob->coming_.end() && !found->second.waiters.empty();
+    if (error == 0 && !kept && (waited_for || job.why != Why::Background)) {
+      recent_.push_back({job.blob, job.first, {bytes.begin(), bytes.end()}});
+      recent_bytes_ += bytes.size();
+      for (; recent_bytes_ > kMostRecentBytes; recent_.pop_front()) recent_bytes_ -= recent_.front().bytes.size();
+    }
     if (found == job.blob->coming_.end()) return;  // given up meanwhile
     for (const auto& waiter : found->second.waiters) {
       if (waiter->answered) continue;
@@ -358,8 +258,9 @@ void Loader::abandon(LoadedBlob& blob, const LoadedBlob::Waiter& waiter, Clock::
     if (found == blob.coming_.end()) continue;
     const bool waited_for = std::any_of(found->second.waiters.begin(), found->second.waiters.end(),
                                         [](const auto& each) { return !each->answered; });
-    if (!waited_for && (!found->second.started || now - found->second.since >= settings_.timeout))
-      blob.coming_.erase(found);
+    const bool late = found->second.started && now - found->second.since >= settings_.timeout;
+    if (late) health_.tell(first_to_ask(blob), false);
+    if (!waited_for && (!found->second.started || late)) blob.coming_.erase(found);
   }
 }
 
@@ -380,6 +281,37 @@ void Loader::tell(const Error& error) {
     }
   }
   if (log_ && first) log_(what);
+}
+
+void Loader::prefetch(const std::shared_ptr<LoadedBlob>& blob, const std::vector<ChunkRun>& runs) {
+  {
+    const std::lock_guard lock(mutex_);
+    background_.list(blob, resized(runs, kChunkSize, blob->chunk_size(), blob->size()));
+  }
+  work_.notify_all();
+}
+
+void Loader::fill(const std::shared_ptr<LoadedBlob>& blob) {
+  const std::lock_guard lock(mutex_);
+  begin_to_fill(blob);
+}
+
+// Under mutex_. Once: what fails or has no room is left to readers from then on.
+void Loader::begin_to_fill(const std::shared_ptr<LoadedBlob>& blob) {
+  if (std::exchange(blob->filled_, true)) return;
+  background_.fill(blob, blob->digests_.count());
+  work_.notify_all();
+}
+
+void Loader::leave(LoadedBlob& blob) {
+  const std::lock_guard lock(mutex_);
+  background_.forget(blob);
+  blob.filled_ = false;
+}
+
+std::vector<ChunkRun> Loader::record(const LoadedBlob& blob) {
+  const std::lock_guard lock(mutex_);
+  return resized(blob.record_.runs(), blob.chunk_size(), kChunkSize, blob.size());
 }
 
 std::vector<LoaderProblem> Loader::problems() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -15,15 +16,19 @@
 #include <thread>
 #include <vector>
 
+#include "registry/loader/background.h"
 #include "registry/loader/chunk_cache.h"
 #include "registry/loader/chunk_source.h"
 #include "registry/loader/read_ahead.h"
+#include "registry/loader/read_record.h"
 
 namespace dsec::registry {
 
 struct LoaderSettings {
   std::chrono::milliseconds timeout{30'000};  ///< how long a read waits at most
-  int requests = 8;                           ///< at a time; half as many to a registry that failed lately
+  int requests = 8;                           ///< to a registry at a time; half as many to one that failed lately
+  /// A blob more of which is read than this (0 to 1; 1: never) is fetched as a whole.
+  double eager_share = 1;
 };
 
 /// What went wrong, for people.
@@ -41,6 +46,7 @@ class LoadedBlob {
   LoadedBlob(RemoteBlob remote, ChunkDigests digests);
   const RemoteBlob& remote() const noexcept { return remote_; }
   std::uint64_t size() const noexcept { return remote_.blob.size; }
+  std::size_t chunk_size() const noexcept { return digests_.chunk_size(); }
   CachedBlob& cache() noexcept { return *cache_; }
   /// Bytes that came from registries.
   std::uint64_t fetched() const noexcept { return fetched_.load(); }
@@ -61,6 +67,8 @@ class LoadedBlob {
   // Of the Loader's mutex:
   std::map<std::uint64_t, ChunkState> coming_;
   ReadAhead ahead_;
+  ReadRecord record_;
+  bool filled_ = false;  ///< all of it is fetched, or was tried to
 };
 
 /// Reads of blobs become requests for chunks: each chunk is asked for once whoever waits for it, neighbours together,
@@ -83,6 +91,16 @@ class Loader {
   /// Answers at once, or when the bytes have come, or with EIO when they do not come in time.
   void read(const std::shared_ptr<LoadedBlob>& blob, std::uint64_t offset, std::size_t size, Done done);
 
+  /// Brings these pieces of kChunkSize, in this order, although nobody asks for them yet; they must be the blob's.
+  void prefetch(const std::shared_ptr<LoadedBlob>& blob, const std::vector<ChunkRun>& runs);
+  /// Brings all of the blob, after what prefetch() was told of. Readers come first, and what they need is not taken out
+  /// of a full cache for it: then it ends, as it does when registries fail.
+  void fill(const std::shared_ptr<LoadedBlob>& blob);
+  /// Ends both.
+  void leave(LoadedBlob& blob);
+  /// Which pieces of kChunkSize were read, in the order in which they first were.
+  std::vector<ChunkRun> record(const LoadedBlob& blob);
+
   /// Complete is told of the blob again when all of its chunks are in the cache, which may be at once.
   void tell_again(const std::shared_ptr<LoadedBlob>& blob);
 
@@ -90,9 +108,12 @@ class Loader {
 
  private:
   using Clock = std::chrono::steady_clock;
+  /// Why something is fetched, most urgent first.
+  enum class Why { Demand, Ahead, Background };
   struct Job {
     std::shared_ptr<LoadedBlob> blob;
     std::uint64_t first, count;
+    Why why = Why::Demand;
     std::string asked = {};  ///< the registry that is asked first
   };
   struct Recent {
@@ -105,6 +126,9 @@ class Loader {
   void timeout_loop();
   std::optional<Job> next_job();
   std::optional<Job> next_of(std::deque<Job>& queue);
+  std::optional<Job> next_in_background();
+  int& running(Why why) { return running_[static_cast<std::size_t>(why)]; }
+  void begin(Job& job);
   std::string first_to_ask(const LoadedBlob& blob);
   bool may_ask(const std::string& registry);
   void fetch(const Job& job);
@@ -112,10 +136,15 @@ class Loader {
   void deliver(const Job& job, std::span<const std::byte> bytes, int error, bool kept);
   void want(const std::shared_ptr<LoadedBlob>& blob, std::uint64_t first, std::uint64_t last,
             const std::shared_ptr<LoadedBlob::Waiter>& waiter);
-  void read_ahead(const std::shared_ptr<LoadedBlob>& blob, std::uint64_t first, std::uint64_t last);
+  void note_read(const std::shared_ptr<LoadedBlob>& blob, std::uint64_t first, std::uint64_t last,
+                 ReadAhead::Read read);
+  void read_ahead(const std::shared_ptr<LoadedBlob>& blob, std::uint64_t first, std::uint64_t last,
+                  ReadAhead::Read read);
   bool copy_recent(const LoadedBlob& blob, std::uint64_t chunk, LoadedBlob::Waiter& waiter);
   void abandon(LoadedBlob& blob, const LoadedBlob::Waiter& waiter, Clock::time_point now);
   void tell(const Error& error);
+  void begin_to_fill(const std::shared_ptr<LoadedBlob>& blob);
+  void give_up(const LoadedBlob& blob);
   void check_complete(const std::shared_ptr<LoadedBlob>& blob);
 
   ChunkSource& source_;
@@ -128,11 +157,13 @@ class Loader {
   std::mutex mutex_;
   std::condition_variable work_, waiting_;
   bool stop_ = false;
-  int ahead_running_ = 0;
-  std::map<std::string, int> running_;  ///< by the registry that is asked first
+  std::array<int, 3> running_{};      ///< by why
+  std::map<std::string, int> asked_;  ///< those that run, by the registry that is asked first
   std::deque<Job> demand_, ahead_;
+  Background background_;
   std::deque<std::shared_ptr<LoadedBlob::Waiter>> waiters_;  ///< by deadline
   std::deque<Recent> recent_;                                ///< what the cache had no room for
+  std::size_t recent_bytes_ = 0;
   std::vector<LoaderProblem> problems_;
   std::vector<std::thread> threads_;
 };

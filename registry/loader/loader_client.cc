@@ -1,10 +1,12 @@
 #include "registry/loader/loader_client.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
@@ -14,6 +16,7 @@
 #include "core/base/resident.h"
 #include "registry/loader/protocol.h"
 #include "registry/loader/served_name.h"
+#include "registry/loader/shared_state.h"
 
 namespace dsec::registry {
 namespace {
@@ -39,8 +42,8 @@ std::vector<std::string> whole_environment() {
   return all;
 }
 
-/// The answer and its descriptor; empty when the loader ended meanwhile.
-std::optional<std::pair<Json, UniqueFd>> ask(int socket, const char* op) {
+/// The answer and its descriptors; empty when the loader ended meanwhile.
+std::optional<std::pair<Json, std::vector<UniqueFd>>> ask(int socket, const char* op) {
   std::vector<UniqueFd> descriptors;
   try {
     send_message(socket, canonical_json({{"op", op}}));
@@ -53,7 +56,7 @@ std::optional<std::pair<Json, UniqueFd>> ask(int socket, const char* op) {
   if (json_u64(json, "protocol") != kLoaderProtocol)
     throw failure("the loader is of another version of dsec").hint("it ends with the last sandbox that uses it");
   if (json.contains("error")) throw failure(json_string(json, "error"));
-  return std::pair(std::move(json), descriptors.empty() ? UniqueFd() : std::move(descriptors.front()));
+  return std::pair(std::move(json), std::move(descriptors));
 }
 
 /// Null when none runs.
@@ -68,8 +71,11 @@ Json ask_if_running(const std::filesystem::path& home, const char* op) {
 
 class LoaderVisit : public engine::BlobLoader::Visit {
  public:
-  LoaderVisit(UniqueFd socket, UniqueFd root, std::string instance)
-      : socket_(std::move(socket)), root_(std::move(root)), instance_(std::move(instance)) {}
+  LoaderVisit(UniqueFd socket, UniqueFd root, UniqueFd counters, std::string instance)
+      : socket_(std::move(socket)),
+        root_(std::move(root)),
+        counters_(std::move(counters)),
+        instance_(std::move(instance)) {}
 
   const std::string& instance() const override { return instance_; }
   UniqueFd open(const Digest& blob, const Digest& chunks) override {
@@ -80,8 +86,20 @@ class LoaderVisit : public engine::BlobLoader::Visit {
     throw system_error("open blob " + blob.brief() + " at the loader");
   }
 
+  UniqueFd counters() override {
+    UniqueFd copy(::fcntl(counters_.get(), F_DUPFD_CLOEXEC, 3));
+    if (!copy) throw system_error("duplicate a descriptor");
+    return copy;
+  }
+  std::uint64_t counter(const Digest& blob, const Digest& chunks) override {
+    struct stat file = {};
+    if (::fstatat(root_.get(), ServedName{blob, chunks}.str().c_str(), &file, AT_SYMLINK_NOFOLLOW) != 0)
+      throw system_error("find blob " + blob.brief() + " at the loader");
+    return SharedState::place_of_fetched(file.st_ino);
+  }
+
  private:
-  const UniqueFd socket_, root_;
+  const UniqueFd socket_, root_, counters_;
   const std::string instance_;
 };
 
@@ -98,9 +116,10 @@ class HomeLoader : public engine::BlobLoader {
         // One that has just ended for lack of work closes what it did not answer.
         auto answer = ask(socket.get(), "visit");
         if (!answer) continue;
-        if (!answer->second) throw failure("the loader gave no filesystem");
-        return std::make_unique<LoaderVisit>(std::move(socket), std::move(answer->second),
-                                             json_string(answer->first, "instance"));
+        auto& [reply, descriptors] = *answer;
+        if (descriptors.size() != 2) throw failure("the loader gave no filesystem");
+        return std::make_unique<LoaderVisit>(std::move(socket), std::move(descriptors[0]), std::move(descriptors[1]),
+                                             json_string(reply, "instance"));
       }
       throw failure("the loader broke off")
           .hint("its last words are in " + quote((home_ / "run" / kLoaderLog).native()));
@@ -154,6 +173,15 @@ std::unique_ptr<engine::BlobLoader> make_blob_loader(const engine::Home& home, s
 }
 
 Json loader_status(const std::filesystem::path& home) { return ask_if_running(home, "status"); }
+
+std::vector<PrefetchList::OfBlob> loader_record(const std::filesystem::path& home) {
+  std::vector<PrefetchList::OfBlob> blobs;
+  if (const Json answer = ask_if_running(home, "record"); !answer.is_null())
+    for (const Json& blob : answer["blobs"])
+      blobs.push_back({Digest::parse(json_string(blob, "digest")),
+                       runs_from_json(blob["chunks"], std::numeric_limits<std::uint64_t>::max())});
+  return blobs;
+}
 
 Json on_demand_use(LocalStore& store, std::span<const Digest> layers) {
   std::set<Digest> blobs;

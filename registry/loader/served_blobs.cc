@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/iso_time.h"
+#include "registry/layout/prefetch_list.h"
 #include "registry/store/blob_session.h"
 
 namespace dsec::registry {
@@ -43,6 +44,7 @@ class ServedBlobs::CountedSource : public ChunkSource {
     SharedState& state = blobs_.state_;
     if (const auto inode = state.inode_of({blob.blob.digest, blob.chunks})) state.add_fetched(*inode, bytes.size());
   }
+  void distrust(const BlobOrigin& origin) override { source_.distrust(origin); }
   std::vector<BlobOrigin> origins(const RemoteBlob& blob) override {
     auto known = blobs_.store_.on_demand(blob.blob.digest, blob.chunks);
     return known ? std::move(known->origins) : blob.origins;
@@ -61,10 +63,11 @@ class ServedBlobs::CountedSource : public ChunkSource {
 };
 
 ServedBlobs::ServedBlobs(LocalStore& store, SharedState& state, ChunkSource& source, ChunkCache& cache,
-                         LoaderSettings settings, std::function<void(const std::string&)> log)
+                         LoaderSettings settings, bool fill, std::function<void(const std::string&)> log)
     : store_(store),
       state_(state),
       cache_(cache),
+      fill_(fill),
       log_(std::move(log)),
       source_(std::make_unique<CountedSource>(*this, source)) {
   loader_ = std::make_unique<Loader>(*source_, cache, settings, log_, [this](const std::shared_ptr<LoadedBlob>& blob) {
@@ -92,19 +95,48 @@ std::optional<std::uint64_t> ServedBlobs::size(const ServedName& blob) {
   return known->blob.size;
 }
 
+std::optional<ServedBlobs::Served> ServedBlobs::known(const ServedName& blob) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = blobs_.find(blob); found != blobs_.end()) return found->second;
+  const auto closed = closed_.find(blob);
+  if (closed == closed_.end()) return std::nullopt;
+  const std::shared_ptr<LoadedBlob> left = closed->second.lock();
+  closed_.erase(closed);
+  if (!left) return std::nullopt;
+  blobs_.emplace(blob, left);
+  return left;
+}
+
 ServedBlobs::Served ServedBlobs::find(const ServedName& blob) {
-  const auto known = [&]() -> std::optional<Served> {
-    const std::lock_guard lock(mutex_);
-    const auto found = blobs_.find(blob);
-    return found == blobs_.end() ? std::nullopt : std::optional(found->second);
-  };
-  if (auto served = known()) return *served;
+  if (auto served = known(blob)) return *served;
   // One at a time: the cache of a blob must not be opened twice.
   const std::lock_guard one_at_a_time(opening_);
-  if (auto served = known()) return *served;
+  if (auto served = known(blob)) return *served;
   Served opened = open(blob);
   const std::lock_guard lock(mutex_);
   return blobs_.emplace(blob, std::move(opened)).first->second;
+}
+
+void ServedBlobs::opened(const ServedName& blob) {
+  try {
+    const Served served = find(blob);
+    // One that was left and is taken up again.
+    if (const auto* loaded = std::get_if<std::shared_ptr<LoadedBlob>>(&served); loaded && fill_) loader_->fill(*loaded);
+  } catch (const Error& error) {
+    log_(error.message());
+  }
+}
+
+void ServedBlobs::closed(const ServedName& blob) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(closed_, [](const auto& each) { return each.second.expired(); });
+  const auto found = blobs_.find(blob);
+  if (found == blobs_.end()) return;
+  if (const auto* loaded = std::get_if<std::shared_ptr<LoadedBlob>>(&found->second)) {
+    loader_->leave(**loaded);
+    closed_[blob] = *loaded;
+  }
+  blobs_.erase(found);
 }
 
 // The file of the store, if it is one to believe: of the right size where that is known, and not damaged.
@@ -122,9 +154,13 @@ ServedBlobs::Served ServedBlobs::open(const ServedName& blob) {
   if (UniqueFd file = open_stored(blob.blob, known ? std::optional(known->blob.size) : std::nullopt); file)
     return std::make_shared<UniqueFd>(std::move(file));
   if (!known) throw failure("blob " + blob.blob.str() + " is not loaded on demand");
-  std::string digests = read_file(store_.blob_path(known->chunks));
-  return loader_->open({known->blob, known->chunks, std::move(known->layer), std::move(known->origins)},
-                       std::move(digests));
+  std::string digests = read_file(store_.blob_path(known->chunks), kLargestChunkDigests);
+  const std::shared_ptr<LoadedBlob> loaded = loader_->open(
+      {known->blob, known->chunks, std::move(known->layer), std::move(known->origins)}, std::move(digests));
+  const auto listed = store_.prefetch_list(blob.blob, blob.chunks, chunks_of(loaded->size(), kChunkSize));
+  if (!listed.empty()) loader_->prefetch(loaded, listed);
+  if (fill_) loader_->fill(loaded);
+  return loaded;
 }
 
 void ServedBlobs::read(const ServedName& blob, std::uint64_t offset, std::size_t size,
@@ -141,7 +177,8 @@ void ServedBlobs::read(const ServedName& blob, std::uint64_t offset, std::size_t
   thread_local std::vector<std::byte> buffer;
   buffer.resize(size);
   std::size_t filled = 0;
-  const int error = read_file_part(std::get<Local>(served)->get(), offset, buffer, filled);
+  const int file = std::get<Local>(served)->get(), error = read_file_part(file, offset, buffer, filled);
+  let_go_of(file, offset, filled);
   done(error, std::span<const std::byte>(buffer).subspan(0, filled));
 }
 
@@ -215,6 +252,21 @@ Json ServedBlobs::status() {
           {"problems", std::move(problems)},
           {"cache_bytes", cache_.bytes()},
           {"open_files", state_.handles()}};
+}
+
+Json ServedBlobs::record() {
+  Json blobs = Json::array();
+  std::size_t left = kMostPrefetchRuns;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [name, served] : blobs_) {
+    const auto* loaded = std::get_if<std::shared_ptr<LoadedBlob>>(&served);
+    if (!loaded) continue;
+    std::vector<ChunkRun> runs = loader_->record(**loaded);
+    if (runs.size() > left) runs.resize(left);
+    left -= runs.size();
+    blobs.push_back({{"digest", name.blob.str()}, {"chunks", to_json(runs)}});
+  }
+  return {{"blobs", std::move(blobs)}};
 }
 
 }  // namespace dsec::registry

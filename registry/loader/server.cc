@@ -1,5 +1,6 @@
 #include "registry/loader/server.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
@@ -17,6 +18,7 @@
 
 #include "core/base/config.h"
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/iso_time.h"
 #include "core/base/resident.h"
 #include "core/engine/home.h"
@@ -61,10 +63,12 @@ class Server {
         home_(engine::Home::open(home)),
         store_(home_),
         state_(descriptors.memory),
+        counters_(open_file("/proc/self/fd/" + std::to_string(descriptors.memory.get()), O_RDONLY)),
         settings_(Config::load().on_demand.value_or(OnDemandConfig{})),
         cache_(store_.chunks(), settings_.cache_bytes),
         source_(registry_source(log_line, patience_for(settings_.timeout))),
-        blobs_(store_, state_, *source_, cache_, {.timeout = settings_.timeout}, log_line),
+        blobs_(store_, state_, *source_, cache_, {.timeout = settings_.timeout, .eager_share = settings_.eager_share},
+               settings_.fill, log_line),
         session_(descriptors.device, state_, blobs_),
         gone_(::eventfd(0, EFD_CLOEXEC)) {}
 
@@ -158,9 +162,11 @@ class Server {
       if (!text) return false;
       const std::string op = json_string(parse_json(*text, "request"), "op");
       if (op == "visit")
-        descriptors.push_back(descriptors_.root.get());
+        descriptors = {descriptors_.root.get(), counters_.get()};
       else if (op == "status")
         reply = blobs_.status();
+      else if (op == "record")
+        reply = blobs_.record();
       else if (op == "instance")
         reply = Json::object();  // it stands in each answer
       else if (op == "end")
@@ -188,6 +194,7 @@ class Server {
   const engine::Home home_;
   LocalStore store_;
   SharedState state_;
+  const UniqueFd counters_;  ///< the same memory, for reading
   const OnDemandConfig settings_;
   ChunkCache cache_;
   std::unique_ptr<ChunkSource> source_;

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
+#include <numeric>
 
 #include "core/base/error.h"
 #include "registry/store/chunk_digests.h"
@@ -15,14 +17,18 @@ namespace {
 
 constexpr char kMagic[8] = {'d', 's', 'e', 'c', 'l', 'o', 'a', 'd'};
 constexpr std::uint64_t kFirstInode = 2;  // 1 is the root
+constexpr unsigned kInodeBits = 20;
+static_assert(kFirstInode + SharedState::kNodes <= 1u << kInodeBits);
 
 }  // namespace
 
 struct SharedState::Layout {
-  char magic[8];
-  std::uint32_t version;
-  std::uint32_t reserved;
-  char instance[16];
+  struct Head {
+    char magic[8];
+    std::uint32_t version;
+    std::uint32_t reserved;
+    char instance[16];
+  } head;
   std::atomic<std::uint64_t> flags;
   struct Node {
     std::atomic<std::uint32_t> used;  ///< set last
@@ -37,11 +43,11 @@ struct SharedState::Layout {
 UniqueFd SharedState::make(const std::string& instance) {
   UniqueFd memory(::memfd_create("dsec-loader", MFD_CLOEXEC));
   if (!memory || ::ftruncate(memory.get(), sizeof(Layout)) != 0) throw system_error("make a file in memory");
-  Layout head{};
+  Layout::Head head{};
   std::memcpy(head.magic, kMagic, sizeof kMagic);
   head.version = kVersion;
   std::memcpy(head.instance, instance.data(), std::min(instance.size(), sizeof head.instance));
-  if (::pwrite(memory.get(), &head, offsetof(Layout, flags), 0) < 0) throw system_error("write a file in memory");
+  if (::pwrite(memory.get(), &head, sizeof head, 0) < 0) throw system_error("write a file in memory");
   return memory;
 }
 
@@ -52,13 +58,17 @@ SharedState::SharedState(const UniqueFd& memory) {
   void* const place = ::mmap(nullptr, sizeof(Layout), PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
   if (place == MAP_FAILED) throw system_error("map the holder's memory");
   layout_ = static_cast<Layout*>(place);
-  if (std::memcmp(layout_->magic, kMagic, sizeof kMagic) != 0 || layout_->version != kVersion)
+  if (std::memcmp(layout_->head.magic, kMagic, sizeof kMagic) != 0 || layout_->head.version != kVersion)
     throw failure("the holder's memory is that of another release").hint("dsec gc, when no sandbox uses it any longer");
-  instance_.assign(layout_->instance, ::strnlen(layout_->instance, sizeof layout_->instance));
+  instance_.assign(layout_->head.instance, ::strnlen(layout_->head.instance, sizeof layout_->head.instance));
   for (auto& slot : layout_->slots) {
     std::uint32_t length = 0;
     std::memcpy(&length, slot, sizeof length);
     if (length == 0) free_.push_back(slot);
+  }
+  for (const Layout::Node& node : layout_->nodes) {
+    if (node.used.load() == 0) break;
+    inodes_.emplace(std::string(node.name, sizeof node.name), kFirstInode + inodes_.size());
   }
 }
 
@@ -95,16 +105,14 @@ std::vector<char*> SharedState::slots_under_way() {
 std::optional<std::uint64_t> SharedState::inode_of(const ServedName& blob) {
   const std::string raw = raw_digest(blob.blob) + raw_digest(blob.chunks);
   const std::lock_guard lock(mutex_);
-  for (std::uint64_t i = 0; i < kNodes; ++i) {
-    Layout::Node& node = layout_->nodes[i];
-    if (node.used.load() == 0) {
-      std::memcpy(node.name, raw.data(), raw.size());
-      node.used.store(1);
-      return i + kFirstInode;
-    }
-    if (std::memcmp(node.name, raw.data(), raw.size()) == 0) return i + kFirstInode;
-  }
-  return std::nullopt;
+  if (const auto known = inodes_.find(raw); known != inodes_.end()) return known->second;
+  if (inodes_.size() == kNodes) return std::nullopt;
+  const std::uint64_t inode = kFirstInode + inodes_.size();
+  Layout::Node& node = layout_->nodes[inode - kFirstInode];
+  std::memcpy(node.name, raw.data(), raw.size());
+  node.used.store(1);
+  inodes_.emplace(raw, inode);
+  return inode;
 }
 
 std::optional<ServedName> SharedState::blob_of(std::uint64_t inode) const {
@@ -113,6 +121,18 @@ std::optional<ServedName> SharedState::blob_of(std::uint64_t inode) const {
   if (node.used.load() == 0) return std::nullopt;
   return ServedName{digest_from_raw({node.name, kRawDigestSize}),
                     digest_from_raw({node.name + kRawDigestSize, kRawDigestSize})};
+}
+
+std::uint64_t SharedState::handle_for(std::uint64_t unique, std::uint64_t inode) noexcept {
+  return unique << kInodeBits | inode;
+}
+
+bool SharedState::is_open(std::uint64_t inode) const {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(std::begin(layout_->handles), std::end(layout_->handles), [&](const auto& each) {
+    const std::uint64_t handle = each.load();
+    return handle != 0 && (handle & ((1u << kInodeBits) - 1)) == inode;
+  });
 }
 
 bool SharedState::add_handle(std::uint64_t handle) {
@@ -146,9 +166,14 @@ std::uint64_t SharedState::fetched(std::uint64_t inode) const {
   return layout_->nodes[inode - kFirstInode].fetched.load();
 }
 
+std::uint64_t SharedState::place_of_fetched(std::uint64_t inode) noexcept {
+  return offsetof(Layout, nodes) + (inode - kFirstInode) * sizeof(Layout::Node) + offsetof(Layout::Node, fetched);
+}
+
 std::vector<std::uint64_t> SharedState::inodes() const {
-  std::vector<std::uint64_t> inodes;
-  for (std::uint64_t i = 0; i < kNodes && layout_->nodes[i].used.load() != 0; ++i) inodes.push_back(i + kFirstInode);
+  const std::lock_guard lock(mutex_);
+  std::vector<std::uint64_t> inodes(inodes_.size());
+  std::iota(inodes.begin(), inodes.end(), kFirstInode);
   return inodes;
 }
 

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "core/base/digest.h"
@@ -19,11 +20,13 @@ namespace dsec::registry {
 /// killed at any instruction.
 class SharedState {
  public:
-  static constexpr std::uint32_t kVersion = 1;
+  static constexpr std::uint32_t kVersion = 2;
   /// What the kernel wants to have room for when it is asked for a request (FUSE_MIN_READ_BUFFER), and how many
   /// requests can be under way.
   static constexpr std::size_t kSlotSize = 8192, kSlots = 384;
-  static constexpr std::size_t kNodes = 8192, kHandles = 8192;
+  /// Blobs in a life of the holder, of which no sandbox may be left but whose numbers the kernel may remember, and
+  /// blobs that are mounted at a time. Only what is used of it is memory.
+  static constexpr std::size_t kNodes = 1'000'000, kHandles = 65'536;
 
   /// A new one, for an instance of that name (at most 16 characters).
   static UniqueFd make(const std::string& instance);
@@ -48,14 +51,18 @@ class SharedState {
   /// The inode of a blob, which it has from now on; empty when there are too many.
   std::optional<std::uint64_t> inode_of(const ServedName& blob);
   std::optional<ServedName> blob_of(std::uint64_t inode) const;
-  /// An open file, by a number that the kernel gave the request for it: the same twice is one. False when there are too
-  /// many.
+  /// An open file of a blob, made of the number that the kernel gave the request for it: the same twice is one.
+  static std::uint64_t handle_for(std::uint64_t unique, std::uint64_t inode) noexcept;
+  /// False when there are too many.
   bool add_handle(std::uint64_t handle);
   void drop_handle(std::uint64_t handle);
+  bool is_open(std::uint64_t inode) const;
   std::size_t handles() const;
   /// Bytes of the blob that came from registries, whichever server asked for them.
   void add_fetched(std::uint64_t inode, std::uint64_t bytes);
   std::uint64_t fetched(std::uint64_t inode) const;
+  /// Where that number stands in the memory.
+  static std::uint64_t place_of_fetched(std::uint64_t inode) noexcept;
   std::vector<std::uint64_t> inodes() const;
 
  private:
@@ -64,6 +71,7 @@ class SharedState {
   std::string instance_;
   mutable std::mutex mutex_;
   std::vector<char*> free_;
+  std::unordered_map<std::string, std::uint64_t> inodes_;  ///< by the digests of blob and chunks, raw
   std::condition_variable freed_;
 };
 

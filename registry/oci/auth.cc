@@ -59,11 +59,14 @@ Token Token::parse(std::string_view text) {
   });
 }
 
-Error Authenticator::login_error(const AccessRequest& access, const std::string& why) const {
+std::string Authenticator::login_hint(const std::string& host) const {
   std::string files;
   for (const auto& file : credentials_.files()) files += (files.empty() ? "" : ", ") + file.native();
-  return failure("registry " + access.host + " " + why)
-      .hint("docker login " + access.host + ", or podman login " + access.host + "; logins are looked for in " + files);
+  return "docker login " + host + ", or podman login " + host + "; logins are looked for in " + files;
+}
+
+Error Authenticator::login_error(const AccessRequest& access, const std::string& why) const {
+  return failure("registry " + access.host + " " + why).hint(login_hint(access.host));
 }
 
 std::string Authenticator::header(const AccessRequest& access) {

@@ -45,6 +45,9 @@ class Authenticator {
   /// nothing else to try.
   void refused(const AccessRequest& access, const std::string& sent, const http::Answer& answer);
 
+  /// What to try when a host refuses: how to log in, and where logins are looked for.
+  std::string login_hint(const std::string& host) const;
+
  private:
   using Clock = std::chrono::steady_clock;
   struct Kept {

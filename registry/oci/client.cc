@@ -1,11 +1,14 @@
 #include "registry/oci/client.h"
 
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/http/fields.h"
+#include "registry/list_budget.h"
 #include "registry/oci/answer.h"
 
 namespace dsec::registry {
@@ -25,6 +28,10 @@ constexpr int kMostPages = 10'000;
 // 401 twice, and a third time when a token ended in between.
 constexpr int kMostLogins = 3;
 constexpr int kMostUploads = 3;
+// distribution writes the links to a repository's blobs in place, so that while somebody else pushes the same blob it
+// may be read as empty; they are whole again after a moment.
+constexpr int kMostManifestPuts = 5;
+constexpr std::chrono::milliseconds kBlobSettles{100};
 
 // distribution serves these when it is asked for nothing newer, and so do others for old images.
 constexpr std::string_view kSchema1 = "application/vnd.docker.distribution.manifest.v1+";
@@ -47,6 +54,11 @@ struct UploadRefused : Error {
 bool may_pass(const http::Answer& answer) {
   return answer.status != 401 && answer.status != 403 && answer.status != 405 && answer.status != 413 &&
          answer.body.find("DIGEST_INVALID") == std::string::npos;
+}
+
+/// A manifest was refused for what it names, not for what it is.
+bool misses_a_blob(const http::Answer& answer) {
+  return (answer.status == 400 || answer.status == 404) && answer.body.find("BLOB_UNKNOWN") != std::string::npos;
 }
 
 /// How many bytes an upload has, by "Range: 0-99".
@@ -96,9 +108,16 @@ http::Answer OciClient::call(http::Request request, const AccessRequest& access,
     if (own) request.authorization = authenticator_.header(access);
     http::Answer answer = client_.send(request, download);
     if (answer.status != 401 || !own || !answer.url.same_origin(request.url)) return answer;
-    if (tries == kMostLogins - 1) throw registry_error(request, answer);
+    if (tries == kMostLogins - 1) throw error_of(request, answer);
     authenticator_.refused(access, request.authorization, answer);
   }
+}
+
+// Many registries give anybody a token, and refuse what it is used for.
+Error OciClient::error_of(const http::Request& request, const http::Answer& answer) const {
+  Error error = registry_error(request, answer);
+  if (answer.status == 401 || answer.status == 403) error.hint(authenticator_.login_hint(host_));
+  return error;
 }
 
 void OciClient::ping() {
@@ -108,7 +127,7 @@ void OciClient::ping() {
     const http::Answer answer = client_.send(request);
     // Whether a login is needed, and is good, depends on the repository.
     if (answer.status == 401) return authenticator_.refused({host_, "", {}}, "", answer);
-    if (!answer.ok()) throw registry_error(request, answer);
+    if (!answer.ok()) throw error_of(request, answer);
   });
 }
 
@@ -118,7 +137,7 @@ std::optional<ManifestDocument> OciClient::manifest(const std::string& repositor
   request.headers = {{"Accept", kManifestTypes}};
   const http::Answer answer = call(request, access(repository, "pull"));
   if (answer.status == 404) return std::nullopt;
-  if (!answer.ok()) throw registry_error(request, answer);
+  if (!answer.ok()) throw error_of(request, answer);
   const std::string* type = answer.header("Content-Type");
   ManifestDocument document{Digest::of(answer.body), answer.body, type ? without_parameters(*type) : ""};
   if (document.media_type.starts_with(kSchema1))
@@ -140,7 +159,7 @@ std::optional<Digest> OciClient::manifest_digest(const std::string& repository, 
   request.headers = {{"Accept", kManifestTypes}};
   const http::Answer answer = call(request, access(repository, "pull"));
   if (answer.status == 404) return std::nullopt;
-  if (!answer.ok()) throw registry_error(request, answer);
+  if (!answer.ok()) throw error_of(request, answer);
   const std::string* told = answer.header("Docker-Content-Digest");
   if (told && told->starts_with("sha256:") && Digest::valid_hex(std::string_view(*told).substr(7)))
     return Digest::parse(*told);
@@ -154,7 +173,7 @@ std::optional<std::uint64_t> OciClient::blob_size(const std::string& repository,
   request.url = url("/v2/" + repository + "/blobs/" + digest.str());
   const http::Answer answer = call(request, access(repository, "pull"));
   if (answer.status == 404) return std::nullopt;
-  if (!answer.ok()) throw registry_error(request, answer);
+  if (!answer.ok()) throw error_of(request, answer);
   const std::string* length = answer.header("Content-Length");
   const auto size = length ? number(*length) : std::nullopt;
   if (!size) throw failure("the answer to HEAD " + request.url.shown() + " has no Content-Length");
@@ -179,7 +198,7 @@ bool OciClient::read_blob(const std::string& repository, const Digest& digest, h
   request.url = url("/v2/" + repository + "/blobs/" + digest.str());
   const http::Answer answer = call(request, access(repository, "pull"), &download);
   if (answer.status == 404) return false;
-  if (!answer.ok()) throw registry_error(request, answer);
+  if (!answer.ok()) throw error_of(request, answer);
   return true;
 }
 
@@ -206,7 +225,7 @@ http::Url OciClient::begin_upload(const std::string& repository, const AccessReq
   request.method = "POST";
   request.url = url("/v2/" + repository + "/blobs/uploads/");
   const http::Answer answer = call(request, access);
-  if (answer.status != 202) throw registry_error(request, answer);
+  if (answer.status != 202) throw error_of(request, answer);
   if (const std::string* least = answer.header("OCI-Chunk-Min-Length")) smallest_chunk = number(*least).value_or(0);
   return location_of(request, answer);
 }
@@ -242,14 +261,14 @@ http::Url OciClient::push_chunks(http::Url place, const BlobContent& content, st
       failures = 0;
       continue;
     }
-    if (answer && answer->status != 416 && !http::is_passing(answer->status)) throw registry_error(request, *answer);
-    if (++failures > 5) throw broken ? *broken : registry_error(request, *answer);
+    if (answer && answer->status != 416 && !http::is_passing(answer->status)) throw error_of(request, *answer);
+    if (++failures > 5) throw broken ? *broken : error_of(request, *answer);
     // The registry knows how far it came.
     http::Request ask;
     ask.url = place;
     const http::Answer state = call(ask, access);
     const auto there = received(state);
-    if (!state.ok() || !there || *there > content.size) throw broken ? *broken : registry_error(request, *answer);
+    if (!state.ok() || !there || *there > content.size) throw broken ? *broken : error_of(request, *answer);
     done = *there;
     if (const std::string* location = state.header("Location")) place = state.url.resolve(*location);
   }
@@ -304,7 +323,7 @@ void OciClient::push_blob(const std::string& repository, const Digest& digest, c
       http::Request request;
       request.method = "PUT";
       request.url = refusal->url;
-      if (last || !may_pass(*refusal)) throw UploadRefused(registry_error(request, *refusal));
+      if (last || !may_pass(*refusal)) throw UploadRefused(error_of(request, *refusal));
     } catch (const UploadRefused& refused) {
       throw Error(refused);
     } catch (const Error&) {
@@ -322,20 +341,39 @@ void OciClient::push_manifest(const std::string& repository, const std::string& 
   request.url = url("/v2/" + repository + "/manifests/" + reference);
   request.headers = {{"Content-Type", media_type}};
   request.body.text = bytes;
-  const http::Answer answer = call(request, access(repository, "pull,push"));
-  if (answer.status != 201 && answer.status != 200) throw registry_error(request, answer);
+  for (int tries = 1;; ++tries) {
+    const http::Answer answer = call(request, access(repository, "pull,push"));
+    if (answer.status == 201 || answer.status == 200) return;
+    if (tries == kMostManifestPuts || !misses_a_blob(answer)) throw error_of(request, answer);
+    std::this_thread::sleep_for(kBlobSettles * tries);
+  }
+}
+
+void OciClient::delete_manifest(const std::string& repository, const Digest& digest) {
+  http::Request request;
+  request.method = "DELETE";
+  request.url = url("/v2/" + repository + "/manifests/" + digest.str());
+  const http::Answer answer = call(request, access(repository, "pull,delete"));
+  if (answer.ok() || answer.status == 404) return;
+  if (answer.status == 405 || answer.body.find("\"UNSUPPORTED\"") != std::string::npos)
+    throw usage_error("the registry lets nobody delete: " + error_of(request, answer).message())
+        .hint(
+            "allow it in the registry's configuration (docker-registry: storage.delete.enabled), or remove layers by "
+            "the registry's own means");
+  throw error_of(request, answer);
 }
 
 std::vector<std::string> OciClient::pages(const std::string& target, const char* member, const AccessRequest& access,
                                           std::optional<http::Answer>& refusal) {
   std::vector<std::string> names;
+  ListBudget budget(host_);
   http::Request request;
   request.url = url(target);
   for (int page = 0; page < kMostPages; ++page) {
     http::Answer answer = call(request, access);
     if (!answer.ok()) {
       if (page > 0 || (answer.status != 404 && answer.status != 401 && answer.status != 403 && answer.status != 405))
-        throw registry_error(request, answer);
+        throw error_of(request, answer);
       refusal = std::move(answer);
       return names;
     }
@@ -343,7 +381,7 @@ std::vector<std::string> OciClient::pages(const std::string& target, const char*
     const auto list = json.is_object() ? json.find(member) : json.end();
     if (list != json.end() && list->is_array())
       for (const Json& name : *list)
-        if (name.is_string()) names.push_back(name.get<std::string>());
+        if (name.is_string()) budget.take(names.emplace_back(name.get<std::string>()));
     const auto next = next_page(answer);
     if (!next) return names;
     request.url = answer.url.resolve(*next);
@@ -358,7 +396,7 @@ std::vector<std::string> OciClient::tags(const std::string& repository) {
   if (refusal && refusal->status != 404) {
     http::Request request;
     request.url = refusal->url;
-    throw registry_error(request, *refusal);
+    throw error_of(request, *refusal);
   }
   return names;
 }

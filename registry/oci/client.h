@@ -52,6 +52,8 @@ class OciClient {
                  const std::function<void(std::uint64_t)>& advance);
   void push_manifest(const std::string& repository, const std::string& reference, const std::string& media_type,
                      const std::string& bytes);
+  /// No error when it is gone. Throws Error (Usage) when the registry lets nobody delete.
+  void delete_manifest(const std::string& repository, const Digest& digest);
 
   /// All tags, in the registry's order; none when there is no such repository.
   std::vector<std::string> tags(const std::string& repository);
@@ -62,6 +64,7 @@ class OciClient {
   http::Url url(const std::string& target) const;
   http::Answer call(http::Request request, const AccessRequest& access, http::Download* download = nullptr);
   AccessRequest access(const std::string& repository, std::string_view actions) const;
+  Error error_of(const http::Request& request, const http::Answer& answer) const;
   http::Url begin_upload(const std::string& repository, const AccessRequest& access, std::uint64_t& smallest_chunk);
   std::optional<http::Answer> upload(const std::string& repository, const Digest& digest, const BlobContent& content,
                                      const std::function<void(std::uint64_t)>& advance);

@@ -138,12 +138,15 @@ Credential parse_helper_answer(std::string_view text, const std::string& origin)
   return login;
 }
 
-std::vector<fs::path> CredentialStore::usual_files() {
+std::vector<fs::path> CredentialStore::usual_files(const fs::path& run) {
   if (const std::string only = variable("REGISTRY_AUTH_FILE"); !only.empty()) return {only};
   const std::string runtime = variable("XDG_RUNTIME_DIR"), home = variable("HOME"),
                     config = variable("XDG_CONFIG_HOME"), docker = variable("DOCKER_CONFIG");
   std::vector<fs::path> files;
-  if (!runtime.empty()) files.push_back(fs::path(runtime) / "containers/auth.json");
+  if (!runtime.empty())
+    files.push_back(fs::path(runtime) / "containers/auth.json");
+  else
+    files.push_back(run / "containers" / std::to_string(::geteuid()) / "auth.json");
   if (!config.empty())
     files.push_back(fs::path(config) / "containers/auth.json");
   else if (!home.empty())

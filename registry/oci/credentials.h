@@ -37,9 +37,10 @@ Credential parse_helper_answer(std::string_view text, const std::string& origin)
 /// The logins of this user, where docker and podman keep them. Any number of threads.
 class CredentialStore {
  public:
-  /// In this order: $REGISTRY_AUTH_FILE, or else $XDG_RUNTIME_DIR/containers/auth.json,
+  /// In this order: $REGISTRY_AUTH_FILE, or else $XDG_RUNTIME_DIR/containers/auth.json (without that variable
+  /// `run`/containers/UID/auth.json, as podman has it for root),
   /// ~/.config/containers/auth.json and $DOCKER_CONFIG or ~/.docker, config.json.
-  static std::vector<std::filesystem::path> usual_files();
+  static std::vector<std::filesystem::path> usual_files(const std::filesystem::path& run = "/run");
 
   explicit CredentialStore(std::vector<std::filesystem::path> files = usual_files(),
                            std::chrono::milliseconds helper_timeout = std::chrono::seconds(30))

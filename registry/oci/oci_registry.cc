@@ -1,14 +1,15 @@
 #include "registry/oci/oci_registry.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "registry/blob_download.h"
+#include "registry/collect/condemned.h"
 #include "registry/oci/access.h"
 #include "registry/oci/artifact.h"
+#include "registry/oci/indexed_blobs.h"
+#include "registry/oci/oci_remover.h"
 #include "registry/oci/reference.h"
 
 namespace dsec::registry {
@@ -23,6 +24,7 @@ constexpr std::size_t kMostMountSources = 4;
 struct Place {
   RegistryAddress address;
   OciClient& client;
+  IndexedBlobs& indexed;  ///< of the shelf
 
   const std::string& shelf() const { return address.repository; }
   std::string repository(const LayerName& name) const {
@@ -44,16 +46,23 @@ LayerManifest read_layer(const Place& place, const Digest& layer) {
 }
 
 ReadBlob reading(const Place& place, const Blob& blob) {
-  return [&](http::Download& download) { return place.client.read_blob(place.shelf(), blob.digest, download); };
+  return [&](http::Download& download) { return place.indexed.read(blob, download); };
 }
 
 class OciPublisher : public Publisher {
  public:
-  OciPublisher(const Place& place, LocalStore& store, std::vector<std::string> mount_sources)
-      : place_(place), store_(store), mount_sources_(std::move(mount_sources)) {}
+  OciPublisher(const Place& place, BlobContents& contents, std::set<Digest> announced,
+               std::vector<std::string> mount_sources)
+      : place_(place),
+        contents_(contents),
+        announced_(std::move(announced)),
+        mount_sources_(std::move(mount_sources)) {}
+
+  void begin(Progress&) override { pardon(OciNotes(place_.client, place_.shelf()), announced_); }
 
   bool has_blob(const Blob& blob) override {
-    const auto size = place_.client.blob_size(place_.shelf(), blob.digest);
+    auto size = place_.client.blob_size(place_.shelf(), blob.digest);
+    if (!size && blob.role == BlobRole::Data) size = indexed_size(blob);
     if (size && *size != blob.size)
       throw failure("the registry's blob " + blob.digest.brief() + " is damaged: it has " + std::to_string(*size) +
                     " bytes instead of " + std::to_string(blob.size))
@@ -77,52 +86,74 @@ class OciPublisher : public Publisher {
   }
 
   void put_manifest(const LayerManifest& manifest) override {
-    put_artifact(place_.shelf(), shelf_tag(manifest.digest()), manifest);
+    put_on_shelf(place_.client, place_.shelf(), manifest);
+    published_.push_back(manifest);
   }
 
   void put_tag(const LayerName& name, const std::string& tag, const LayerManifest& manifest) override {
     const std::string repository = place_.repository(name);
-    const std::string artifact = artifact_manifest(manifest);
+    const std::set<Digest> indexed = indexed_blobs(place_.client, place_.shelf(), manifest);
+    const std::string artifact = artifact_manifest(manifest, indexed);
     if (place_.client.manifest_digest(repository, tag) == Digest::of(artifact)) return;
     for (const LayerImage& image : manifest.images)
       for (const Blob& blob : image.blobs)
-        if (!place_.client.blob_size(repository, blob.digest) &&
+        if (!indexed.contains(blob.digest) && !place_.client.blob_size(repository, blob.digest) &&
             !place_.client.mount_blob(repository, blob.digest, place_.shelf()))
           push(repository, blob, [](std::uint64_t) {});
-    put_artifact(repository, tag, manifest);
+    put_artifact(place_.client, repository, tag, manifest, indexed);
+  }
+
+  // A gc that had not seen the tags yet may have removed what lay there before; one that sees them puts it back.
+  void finish() override {
+    for (const LayerManifest& manifest : published_) put_on_shelf(place_.client, place_.shelf(), manifest);
+  }
+
+  void put_prefetch_list(const LayerManifest& manifest, const std::string& text) override {
+    for (const std::string& content : {std::string(kEmptyConfig), text})
+      if (const Digest digest = Digest::of(content); !place_.client.blob_size(place_.shelf(), digest))
+        place_.client.push_blob(place_.shelf(), digest, {content, -1, content.size()}, [](std::uint64_t) {});
+    place_.client.push_manifest(
+        place_.shelf(), prefetch_tag(manifest.digest()), kImageManifestType,
+        prefetch_artifact(manifest, text, indexed_blobs(place_.client, place_.shelf(), manifest)));
   }
 
  private:
+  // One that is of no use is as if there was none: then the blob itself is copied.
+  std::optional<std::uint64_t> indexed_size(const Blob& blob) {
+    try {
+      const auto size = place_.indexed.size(blob.digest);
+      return size == blob.size ? size : std::nullopt;
+    } catch (const BadIndex&) {
+      return std::nullopt;
+    }
+  }
+
   void push(const std::string& repository, const Blob& blob, const Advance& advance) {
-    const UniqueFd source = open_file(store_.blob_path(blob.digest), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    const UniqueFd source = contents_.open(blob);
     try {
       place_.client.push_blob(repository, blob.digest, {{}, source.get(), blob.size}, advance);
     } catch (const Error&) {
       // The registry refuses what has another digest; whose bytes are wrong is seen here.
-      if (const Digest found = digest_of_fd(source.get()); found != blob.digest)
-        throw failure("the store's copy is damaged: its bytes have " + found.str())
-            .hint("dsec layer verify, then import or pull the layer again");
+      if (const Digest found = digest_of_fd(source.get()); found != blob.digest) throw contents_.damaged(found);
       throw;
     }
   }
 
-  void put_artifact(const std::string& repository, const std::string& tag, const LayerManifest& manifest) {
-    const std::string artifact = artifact_manifest(manifest), config = manifest.canonical();
-    if (place_.client.manifest_digest(repository, tag) == Digest::of(artifact)) return;
-    if (const Digest layer = Digest::of(config); !place_.client.blob_size(repository, layer))
-      place_.client.push_blob(repository, layer, {config, -1, config.size()}, [](std::uint64_t) {});
-    place_.client.push_manifest(repository, tag, kImageManifestType, artifact);
-  }
-
   const Place& place_;
-  LocalStore& store_;
+  BlobContents& contents_;
+  const std::set<Digest> announced_;
   const std::vector<std::string> mount_sources_;
+  std::vector<LayerManifest> published_;
 };
 
 class OciRegistry : public Registry {
  public:
-  OciRegistry(const RegistryAddress& address, const Config& config, http::ClientOptions options)
-      : access_(config, std::move(options), CredentialStore::usual_files()), place_{address, access_.at(address.host)} {
+  OciRegistry(const RegistryAddress& address, const Config& config, http::ClientOptions options,
+              std::chrono::milliseconds patience)
+      : access_(config, std::move(options), CredentialStore::usual_files()),
+        indexed_(access_.at(address.host), address.repository, patience),
+        place_{address, access_.at(address.host), indexed_},
+        patience_(patience) {
     for (const RegistryEntry& entry : config.registries) {
       if (!entry.url.starts_with("oci://") || mount_sources_.size() == kMostMountSources) continue;
       const RegistryAddress other = RegistryAddress::of(entry);
@@ -143,16 +174,22 @@ class OciRegistry : public Registry {
       return digest;
     }
     std::vector<Digest> found;
-    for (const std::string& tag : place_.client.tags(place_.shelf())) {
-      const auto digest = layer_of_shelf_tag(tag);
-      if (!digest || !digest->hex().starts_with(prefix)) continue;
-      if (ref.name && manifest(*digest).name != *ref.name) continue;
-      found.push_back(*digest);
+    for (const Digest& digest : layers()) {
+      if (!digest.hex().starts_with(prefix)) continue;
+      if (ref.name && manifest(digest).name != *ref.name) continue;
+      found.push_back(digest);
     }
     return only_layer(ref, found);
   }
 
   LayerManifest manifest(const Digest& layer) override { return read_layer(place_, layer); }
+
+  std::optional<std::string> prefetch_list(const Digest& layer) override {
+    const auto document = place_.client.manifest(place_.shelf(), prefetch_tag(layer));
+    if (!document) return std::nullopt;
+    const auto list = list_of_artifact(document->bytes, "the manifest of the prefetch list of " + layer.str());
+    return list ? place_.client.blob(place_.shelf(), *list) : std::nullopt;
+  }
 
   std::optional<Digest> tag(const LayerName& name, const std::string& tag) override {
     const std::string repository = place_.repository(name), what = name.str() + ":" + tag;
@@ -171,7 +208,7 @@ class OciRegistry : public Registry {
     if (name)
       names.push_back(*name);
     else
-      names = all_names();
+      names = layer_names(place_.client, place_.shelf());
     std::vector<CatalogTag> tags;
     for (const LayerName& each : names)
       for (const std::string& tag : place_.client.tags(place_.repository(each)))
@@ -180,40 +217,36 @@ class OciRegistry : public Registry {
     return tags;
   }
 
+  std::vector<Digest> layers() override { return shelved_layers(place_.client, place_.shelf()); }
+  std::optional<std::uint64_t> blob_size(const Digest& blob) override {
+    const auto size = place_.client.blob_size(place_.shelf(), blob);
+    return size ? size : indexed_.size(blob);
+  }
+
   Digest copy_blob(const Blob& blob, int to, const Advance& advance) override {
     return download_blob(
         blob, [&](std::string_view piece) { write_all(to, piece); }, advance, reading(place_, blob));
   }
 
   void read_range(const Blob& blob, std::uint64_t offset, std::span<std::byte> bytes) override {
-    download_range(blob, offset, bytes, reading(place_, blob));
+    download_range(blob, offset, bytes, reading(place_, blob), patience_);
   }
+
+  void distrust() override { indexed_.forget(); }
 
   std::optional<std::filesystem::path> in_place(const Blob&) override { return std::nullopt; }
 
-  std::unique_ptr<Publisher> publisher(LocalStore& store, std::set<Digest>) override {
-    return std::make_unique<OciPublisher>(place_, store, mount_sources_);
+  std::unique_ptr<Publisher> publisher(BlobContents& contents, const std::string&,
+                                       std::set<Digest> announced) override {
+    return std::make_unique<OciPublisher>(place_, contents, std::move(announced), mount_sources_);
   }
+  std::unique_ptr<Remover> remover() override { return std::make_unique<OciRemover>(place_.client, place_.shelf()); }
 
  private:
-  std::vector<LayerName> all_names() {
-    const auto repositories = place_.client.repositories(place_.shelf());
-    if (!repositories)
-      throw failure("registry " + address().shown() + " keeps no catalogue that it shows us")
-          .hint("name the layer: dsec registry tags URL KIND/NAME");
-    std::vector<LayerName> names;
-    for (const std::string& repository : *repositories) {
-      try {
-        names.push_back(LayerName::parse(repository.substr(place_.shelf().size() + 1)));
-      } catch (const Error&) {
-        // Somebody's images.
-      }
-    }
-    return names;
-  }
-
   OciAccess access_;
+  IndexedBlobs indexed_;
   const Place place_;
+  const std::chrono::milliseconds patience_;
   std::vector<std::string> mount_sources_;
 };
 
@@ -224,7 +257,7 @@ std::unique_ptr<Registry> open_oci_registry(const RegistryAddress& address, Prog
   http::ClientOptions options;
   options.notice = [&progress](const std::string& message) { progress.warn(message); };
   if (patience) limit(options, *patience);
-  return std::make_unique<OciRegistry>(address, Config::load(), std::move(options));
+  return std::make_unique<OciRegistry>(address, Config::load(), std::move(options), whole_of(patience));
 }
 
 void ping_oci_registry(const RegistryAddress& address) {

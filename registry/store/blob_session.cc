@@ -101,6 +101,7 @@ Blob LocalStore::Session::adopt(TempFile file, BlobRole role, std::optional<Dige
     // Also when another process made the directory: it may not have come to syncing it yet.
     sync_directory(store_.blob_root());
     file.publish(target);
+    store_.grown_ = true;
     mark_whole(digest, size);
     return Blob{role, digest, size};
   });
@@ -125,19 +126,17 @@ bool LocalStore::Session::hold_in_place(const Blob& blob, const fs::path& path) 
 
 void LocalStore::Session::hold_on_demand(const Blob& blob, const Digest& chunks, const BlobOrigin& origin) {
   record(blob.digest, blob.size);
-  const auto index = store_.index().take();
-  Statement known = index->prepare("SELECT size FROM blobs WHERE digest = ?");
-  if (!known.bind(blob.digest.hex()).step() || static_cast<std::uint64_t>(known.number(0)) != blob.size)
-    throw failure("another layer has blob " + blob.digest.brief() + " with another size than " +
-                  std::to_string(blob.size));
-  index
+  store_.index()
+      .take()
       ->prepare(
-          "INSERT INTO blob_sources (blob, registry, chunks, allow_any_fs) VALUES (?, ?, ?, ?) "
-          "ON CONFLICT (blob, registry, chunks) DO UPDATE SET allow_any_fs = excluded.allow_any_fs")
+          "INSERT INTO blob_sources (blob, registry, chunks, allow_any_fs, size) VALUES (?, ?, ?, ?, ?) "
+          "ON CONFLICT (blob, registry, chunks) DO UPDATE SET allow_any_fs = excluded.allow_any_fs, "
+          "size = excluded.size")
       .bind(blob.digest.hex())
       .bind(origin.registry)
       .bind(chunks.hex())
       .bind(std::int64_t{origin.allow_any_fs})
+      .bind(static_cast<std::int64_t>(blob.size))
       .run();
 }
 

@@ -24,14 +24,22 @@ Digest digest_from_raw(std::string_view raw) {
   return Digest::parse(hex);
 }
 
+std::optional<std::size_t> chunk_size_of(std::uint64_t size, std::uint64_t chunks_blob_size) {
+  for (const std::size_t chunk_size : {kChunkSize, kLargeChunkSize})
+    if (chunks_of(size, chunk_size) * kRawDigestSize == chunks_blob_size) return chunk_size;
+  return std::nullopt;
+}
+
 ChunkDigests::ChunkDigests(std::string raw, std::uint64_t size) : raw_(std::move(raw)), size_(size) {
-  if (raw_.size() != chunks_of(size) * kRawDigestSize)
+  const auto chunk_size = chunk_size_of(size, raw_.size());
+  if (!chunk_size)
     throw failure("its chunk digests are " + std::to_string(raw_.size() / kRawDigestSize) + ", and its data has " +
-                  std::to_string(chunks_of(size)) + " chunks");
+                  std::to_string(chunks_of(size, kChunkSize)) + " chunks");
+  chunk_size_ = *chunk_size;
 }
 
 std::size_t ChunkDigests::size_of(std::uint64_t chunk) const noexcept {
-  return static_cast<std::size_t>(std::min<std::uint64_t>(kChunkSize, size_ - chunk * kChunkSize));
+  return static_cast<std::size_t>(std::min<std::uint64_t>(chunk_size_, size_ - chunk * chunk_size_));
 }
 
 bool ChunkDigests::fits(std::uint64_t chunk, std::span<const std::byte> bytes) const {

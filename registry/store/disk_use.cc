@@ -51,8 +51,9 @@ DiskUse disk_use(LocalStore& store) {
       for (const Blob& blob : image.blobs) {
         if (!own.insert(blob.digest).second) continue;
         const auto found = here.find(blob.digest);
-        const auto remote =
-            found == here.end() && !store.has_blob(blob.digest) ? store.on_demand(blob.digest) : std::nullopt;
+        const Blob* const chunks = image.find(BlobRole::Chunks);
+        const bool away = found == here.end() && chunks && !store.has_blob(blob.digest);
+        const auto remote = away ? store.on_demand(blob.digest, chunks->digest) : std::nullopt;
         if (remote) {
           row.on_demand += blob.size;
           row.on_demand_here += allocated_bytes(store.chunks() / (blob.digest.hex() + "-" + remote->chunks.hex()));

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "registry/store/blob_session.h"
+#include "registry/store/working_set.h"
 
 namespace dsec::registry {
 namespace fs = std::filesystem;
@@ -280,6 +281,7 @@ void LocalStore::confirm(std::span<const Digest> layers) {
       throw failure("layer " + layer.str() + " is not in the store")
           .hint("dsec gc or another process removed it a moment ago: import or pull it again");
   }
+  note_use(home_, layers);
 }
 
 void LocalStore::tag(const Digest& layer, const LayerName& name, const std::string& tag) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -13,6 +14,9 @@ namespace dsec::registry {
 
 /// A manifest larger than this is neither stored, published nor read.
 inline constexpr std::uint64_t kLargestManifest = 16ull << 20;
+
+struct ChunkRun;
+struct PrefetchList;
 
 /// What `dsec layer rm` did.
 struct Removal {
@@ -77,6 +81,10 @@ class LocalStore final : public engine::LayerStore {
   /// What is recorded of such a blob, whether or not it has come wholly by now; empty for others. With `chunks`: as
   /// layers give it that have these chunk digests for it. Others may have wrong ones, which must not count for these.
   std::optional<OnDemandBlob> on_demand(const Digest& blob, const std::optional<Digest>& chunks = {});
+  /// For whoever loads the blobs of that layer: what to fetch of each before it is asked for, instead of what was kept.
+  void keep_prefetch_list(const PrefetchList& list, const LayerManifest& manifest);
+  /// What was kept for a blob with these chunk digests; empty when there is nothing that fits so many chunks.
+  std::vector<ChunkRun> prefetch_list(const Digest& blob, const Digest& chunks, std::uint64_t count) const;
   /// Whether some of the layer's blobs are loaded while they are used, since they are not here.
   bool is_on_demand(const LayerManifest& manifest);
   /// Called by blob_path() for a blob that is loaded on demand, to bring all of it into the store.
@@ -84,12 +92,17 @@ class LocalStore final : public engine::LayerStore {
   /// Takes a complete file of the blob, which lies in the home and may be open for reading, into the store.
   void take_file(engine::BlobSession& session, const Blob& blob, const std::filesystem::path& file);
 
+  /// Whether blobs have come in through this object.
+  bool has_grown() const noexcept { return grown_; }
+
   const engine::Home& home() const noexcept { return home_; }
   DatabasePool& index() noexcept { return index_; }
   /// Where the file of a blob is, or would be.
   std::filesystem::path blob_file(const Digest& blob) const;
   /// Where the chunks of blobs that are loaded on demand are cached.
   std::filesystem::path chunks() const { return home_.cache() / "chunks"; }
+  /// Where lists of chunks that are to be fetched first are kept, one for each blob that is loaded on demand.
+  std::filesystem::path prefetch_lists() const { return home_.cache() / "prefetch"; }
   std::filesystem::path blob_root() const { return home_.store() / "blobs/sha256"; }
 
  private:
@@ -106,6 +119,7 @@ class LocalStore final : public engine::LayerStore {
   engine::Home home_;
   DatabasePool index_;
   std::function<void(const OnDemandBlob&)> fetch_;
+  std::atomic<bool> grown_ = false;
   // Manifests never change, so they are parsed once.
   std::mutex cache_mutex_;
   std::unordered_map<Digest, std::shared_ptr<const LayerManifest>> manifests_;

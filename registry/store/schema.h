@@ -97,6 +97,25 @@ CREATE TABLE blob_sources (
   PRIMARY KEY (blob, registry, chunks)
 ) WITHOUT ROWID;
 )sql",
+    R"sql(
+-- Registries that had a layer when it was pulled from there or published to there: where evicted data comes from again.
+CREATE TABLE layer_sources (
+  layer        TEXT NOT NULL REFERENCES layers (digest) ON DELETE CASCADE,
+  registry     TEXT NOT NULL,     -- URL
+  allow_any_fs INTEGER NOT NULL,  -- 1: it was named with --allow-any-fs
+  PRIMARY KEY (layer, registry)
+) WITHOUT ROWID;
+
+-- Layers that stay with all their data.
+CREATE TABLE pins (
+  layer TEXT PRIMARY KEY REFERENCES layers (digest) ON DELETE CASCADE
+) WITHOUT ROWID;
+)sql",
+    R"sql(
+-- Bytes of the blob as who names it with these chunk digests gives them: another layer may lie about its size.
+ALTER TABLE blob_sources ADD COLUMN size INTEGER NOT NULL DEFAULT 0;
+UPDATE blob_sources SET size = (SELECT size FROM blobs WHERE digest = blob);
+)sql",
 };
 
 }  // namespace dsec::registry

@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "core/base/directory_names.h"
 #include "core/base/error.h"
 #include "core/base/units.h"
 #include "registry/store/chunk_digests.h"
@@ -23,17 +24,19 @@ constexpr std::size_t kReadSize = 1 << 20;
 struct Reading {
   std::uint64_t size = 0;
   std::optional<Digest> digest;
-  std::string chunks;  ///< as its chunks blob should be; only when asked for
+  std::size_t chunk_size = 0;  ///< of `chunks`; 0: those were not asked for
+  std::string chunks;          ///< as its chunks blob should be
 };
 
-Reading read_blob(const fs::path& path, bool with_chunks, const std::function<void(std::uint64_t)>& advance) {
+Reading read_blob(const fs::path& path, std::size_t chunk_size, const std::function<void(std::uint64_t)>& advance) {
   const UniqueFd file = open_file(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
   ::posix_fadvise(file.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
   std::vector<char> buffer(kReadSize);
   Reading reading;
+  reading.chunk_size = chunk_size;
   Sha256 whole;
   for (;;) {
-    // Filled up to the end, so that chunk borders fall on multiples of kChunkSize in the buffer.
+    // Filled up to the end, so that chunk borders fall on multiples of their size in the buffer.
     std::size_t filled = 0;
     while (filled < buffer.size()) {
       const ssize_t got = ::read(file.get(), buffer.data() + filled, buffer.size() - filled);
@@ -43,8 +46,8 @@ Reading read_blob(const fs::path& path, bool with_chunks, const std::function<vo
       filled += static_cast<std::size_t>(got);
     }
     whole.update(buffer.data(), filled);
-    for (std::size_t at = 0; with_chunks && at < filled; at += kChunkSize)
-      reading.chunks += raw_digest(Digest::of({buffer.data() + at, std::min(kChunkSize, filled - at)}));
+    for (std::size_t at = 0; chunk_size && at < filled; at += chunk_size)
+      reading.chunks += raw_digest(Digest::of({buffer.data() + at, std::min(chunk_size, filled - at)}));
     reading.size += filled;
     advance(reading.size);
     if (filled < buffer.size()) break;
@@ -68,19 +71,20 @@ class Verification {
 
   // Files that no layer names are none of a layer's problems, but their names promise their content all the same.
   void remaining_files() {
-    std::error_code gone;
-    for (const auto& shelf : fs::directory_iterator(store_.blob_root(), gone))
-      for (const auto& entry : fs::directory_iterator(shelf.path(), gone)) {
-        const std::string name = entry.path().filename();
+    for (const std::string& shelf : directory_names(store_.blob_root())) {
+      // What a killed process left lies beside the shelves.
+      if (!fs::is_directory(store_.blob_root() / shelf)) continue;
+      for (const std::string& name : directory_names(store_.blob_root() / shelf)) {
         if (!Digest::valid_hex(name)) continue;
         const Digest digest = Digest::parse(name);
         if (seen_.contains(digest)) continue;
         try {
-          blob("", {BlobRole::Meta, digest, entry.file_size()}, false);
+          blob("", {BlobRole::Meta, digest, fs::file_size(store_.blob_root() / shelf / name)}, 0);
         } catch (const fs::filesystem_error&) {
           // gc took it meanwhile.
         }
       }
+    }
   }
 
   VerifyResult finish() { return std::move(result_); }
@@ -116,29 +120,33 @@ class Verification {
         continue;
       }
       const bool compare = data == &blob && chunks;
-      const Reading* const reading = this->blob(layer, blob, compare);
-      // Empty although there is data: it was read before as a blob of another layer that has no chunks.
-      if (!reading || !compare || reading->chunks.empty() != (reading->size == 0)) continue;
+      const auto chunk_size = compare ? chunk_size_of(blob.size, chunks->size) : std::nullopt;
+      const Reading* const reading = this->blob(layer, blob, chunk_size.value_or(0));
+      if (!reading || !compare) continue;
       const fs::path file = store_.blob_file(chunks->digest);
       std::error_code missing;
-      if (fs::exists(file, missing) && read_file(file) != reading->chunks)
+      if (fs::exists(file, missing) && (!chunk_size || read_file(file) != reading->chunks))
         problem(layer, chunks->digest, "does not fit the data it is about");
     }
   }
 
-  // The reading of a good blob; null when something is wrong. A blob that several layers have is read once.
-  const Reading* blob(const std::string& layer, const Blob& blob, bool with_chunks) {
-    if (const auto known = seen_.find(blob.digest); known != seen_.end()) {
-      if (!known->second.digest) problem(layer, blob.digest, "is damaged or missing as well");
-      return known->second.digest ? &known->second : nullptr;
+  // The reading of a good blob; null when something is wrong. A blob that several layers have is read once for each
+  // size of chunks that they give it.
+  const Reading* blob(const std::string& layer, const Blob& blob, std::size_t chunk_size) {
+    const auto known = seen_.find(blob.digest);
+    const bool anew = known == seen_.end();
+    if (!anew && !known->second.digest) {
+      problem(layer, blob.digest, "is damaged or missing as well");
+      return nullptr;
     }
+    if (!anew && (chunk_size == 0 || known->second.chunk_size == chunk_size)) return &known->second;
     Reading& reading = seen_[blob.digest];
     const std::string step = "verify " + blob.digest.brief();
     progress_.begin(step);
     try {
-      Reading found = read_blob(store_.blob_path(blob.digest), with_chunks,
+      Reading found = read_blob(store_.blob_path(blob.digest), chunk_size,
                                 [&](std::uint64_t done) { progress_.advance(step, done, blob.size); });
-      ++result_.blobs;
+      result_.blobs += anew;
       result_.bytes += found.size;
       if (found.size != blob.size)
         damaged(layer, blob.digest,

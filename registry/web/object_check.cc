@@ -1,6 +1,7 @@
 #include "registry/web/object_check.h"
 
 #include <map>
+#include <set>
 
 #include "core/base/error.h"
 #include "core/base/units.h"
@@ -8,7 +9,10 @@
 #include "registry/layout/catalog.h"
 #include "registry/layout/catalogue.h"
 #include "registry/layout/layout.h"
+#include "registry/layout/publisher_lease.h"
 #include "registry/layout/text_in_hand.h"
+#include "registry/named_blob_check.h"
+#include "registry/web/bucket_notes.h"
 #include "registry/web/place.h"
 
 namespace dsec::registry {
@@ -23,15 +27,37 @@ class ObjectCheck {
       : place_(place), options_(options), progress_(progress) {}
 
   CheckResult run() {
+    const auto* const bucket = dynamic_cast<const S3Place*>(&place_);
+    if (bucket) read_leases(*bucket);
+    // Blobs before manifests: what a publisher adds meanwhile it names afterwards.
+    const std::vector<Digest> present = bucket ? list_blobs(place_) : std::vector<Digest>();
     for (const CatalogTag& tag : list_tags(place_, {})) check_tag(tag);
     for (const std::string& name : place_.names(std::string(kManifests) + "/")) check_manifest(name);
     for (const auto& [digest, blob] : blobs_) check_blob(blob);
+    for (const Digest& blob : present) check_unreferenced(blob);
     return std::move(result_);
   }
 
  private:
   void problem(Kind kind, const std::string& path, std::string what) {
     result_.problems.push_back({kind, path, std::move(what)});
+  }
+
+  void read_leases(const S3Place& bucket) {
+    for (const FoundLease& lease : find_leases(BucketNotes(bucket)))
+      if (!lease.live)
+        problem(Kind::Leftover, lease_name(lease.publisher), "is the lease of a publisher that was stopped");
+      else if (!lease.unreadable.empty()) {
+        problem(Kind::Altered, lease_name(lease.publisher), "could not be read: " + lease.unreadable);
+        references_known_ = false;
+      } else if (!lease.removes)
+        announced_.insert(lease.digests.begin(), lease.digests.end());
+  }
+
+  void check_unreferenced(const Digest& blob) {
+    if (blobs_.contains(blob) || announced_.contains(blob) || !references_known_) return;
+    const auto size = place_.size(blob_name(blob));
+    if (size) problem(Kind::Unreferenced, blob_name(blob), "is named by no manifest and has " + format_size(*size));
   }
 
   // Throws Error when it could not be read, which says nothing about what it holds.
@@ -69,42 +95,28 @@ class ObjectCheck {
         for (const Blob& blob : image.blobs) blobs_.emplace(blob.digest, blob);
     } catch (const Error& error) {
       problem(Kind::DamagedManifest, name, error.message());
+      references_known_ = false;
     }
   }
 
   void check_blob(const Blob& blob) {
     const std::string path = blob_name(blob.digest);
-    ++result_.blobs;
-    const auto size = place_.size(path);
-    if (!size)
-      problem(Kind::Missing, path, "is named by a manifest and should have " + std::to_string(blob.size) + " bytes");
-    else if (*size != blob.size)
-      problem(*size < blob.size ? Kind::Truncated : Kind::Altered, path,
-              "has " + std::to_string(*size) + " bytes instead of " + std::to_string(blob.size));
-    else if (options_.content)
-      check_content(blob);
-  }
-
-  void check_content(const Blob& blob) {
-    const std::string path = blob_name(blob.digest), step = "check " + blob.digest.brief();
-    progress_.begin(step);
-    try {
-      const Digest found = download_blob(
-          blob, [](std::string_view) {}, [&](std::uint64_t done) { progress_.advance(step, done, blob.size); },
-          [&](http::Download& download) { return place_.read(path, download); });
-      result_.bytes += blob.size;
-      progress_.end(step, found == blob.digest ? format_size(blob.size) : "bad");
-      if (found != blob.digest) problem(Kind::Altered, path, "has other bytes: " + found.str());
-    } catch (const Error&) {
-      progress_.end(step, "not read");
-      throw;
-    }
+    ReadWhole read;
+    if (options_.content)
+      read = [&](const std::function<void(std::uint64_t)>& advance) {
+        return download_blob(
+            blob, [](std::string_view) {}, advance,
+            [&](http::Download& download) { return place_.read(path, download); });
+      };
+    check_named_blob(blob, place_.size(path), read, result_, progress_);
   }
 
   const ObjectPlace& place_;
   const CheckOptions& options_;
   Progress& progress_;
   std::map<Digest, Blob> blobs_;
+  std::set<Digest> announced_;
+  bool references_known_ = true;
   CheckResult result_;
 };
 
@@ -115,7 +127,8 @@ CheckResult check_objects(const RegistryAddress& address, const CheckOptions& op
     throw usage_error("what is behind " + address.url() + " cannot be repaired from here")
         .hint(address.kind == RegistryAddress::Kind::Http
                   ? "dsec registry check --repair file:///PATH on a host that has the directory"
-                  : "remove what is damaged with the means of the bucket, then publish again");
+                  : "remove what is damaged with the means of the bucket, then publish again; dsec registry gc "
+                    "removes what nothing names");
   const auto place = open_place(address, OpenMode::Read, progress);
   return ObjectCheck(*place, options, progress).run();
 }

@@ -2,6 +2,7 @@
 
 #include "core/base/error.h"
 #include "core/http/fields.h"
+#include "core/http/retry.h"
 #include "registry/layout/catalogue.h"
 #include "registry/layout/layout.h"
 
@@ -79,6 +80,16 @@ std::optional<std::uint64_t> ObjectPlace::size(const std::string& name) const {
   const auto bytes = length ? http::number(*length) : std::nullopt;
   if (!bytes) throw failure("the answer to HEAD " + asked.url.shown() + " tells no size");
   return bytes;
+}
+
+std::optional<std::chrono::system_clock::time_point> ObjectPlace::modified(const std::string& name) const {
+  const http::Request asked = request("HEAD", name);
+  const auto answer = ask(asked, nullptr);
+  if (!answer) return std::nullopt;
+  const std::string* date = answer->header("Last-Modified");
+  const auto time = date ? http::parse_date(*date) : std::nullopt;
+  if (!time) throw failure("the answer to HEAD " + asked.url.shown() + " does not tell when it was written");
+  return time;
 }
 
 bool ObjectPlace::read(const std::string& name, http::Download& download) const {

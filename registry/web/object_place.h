@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <mutex>
 
@@ -33,6 +34,8 @@ class ObjectPlace : public NamedFiles {
   bool has_file(const std::string& name, Missing missing = Missing::Possible) const override;
   /// Empty when there is no such file.
   std::optional<std::uint64_t> size(const std::string& name) const;
+  /// When it was written, by the server's clock; empty when there is no such file. Throws Error where it is not told.
+  std::optional<std::chrono::system_clock::time_point> modified(const std::string& name) const;
   /// The whole file or a part of it; false when there is no such file. A part of another version than the last answer
   /// told, by its ETag, is an Error.
   bool read(const std::string& name, http::Download& download) const;

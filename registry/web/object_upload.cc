@@ -58,9 +58,8 @@ class Tally {
 
 }  // namespace
 
-Error wrong_content(const Digest& found) {
-  return failure("the store's copy is damaged: its bytes have " + found.str())
-      .hint("dsec layer verify, then import or pull the layer again");
+Error wrong_content(const ObjectContent& content, const Digest& found) {
+  return content.damaged ? content.damaged(found) : failure("the file that was to be sent has " + found.str());
 }
 
 ObjectUpload::ObjectUpload(const S3Place& place, const std::string& name, std::uint64_t part_bytes)
@@ -120,7 +119,7 @@ std::vector<std::string> ObjectUpload::send_parts(const ObjectContent& content,
     for (std::size_t i = 0; i < std::min(count, kSenders); ++i) senders.emplace_back(send);
     try {
       if (const Digest found = digest_of_fd(content.fd); content.digest && found != *content.digest)
-        throw wrong_content(found);
+        throw wrong_content(content, found);
     } catch (...) {
       fail();
     }

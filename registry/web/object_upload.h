@@ -37,7 +37,7 @@ class ObjectUpload {
   std::string id_;
 };
 
-/// That the store's file is not what it is named after.
-Error wrong_content(const Digest& found);
+/// That the file is not what it is named after.
+Error wrong_content(const ObjectContent& content, const Digest& found);
 
 }  // namespace dsec::registry

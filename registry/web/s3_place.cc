@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "registry/layout/layout.h"
+#include "registry/list_budget.h"
 #include "registry/web/object_upload.h"
 #include "registry/web/s3_answer.h"
 
@@ -91,6 +92,7 @@ void S3Place::make_registry() const {
 
 std::vector<std::string> S3Place::list(const std::string& key_prefix, std::size_t limit) const {
   std::vector<std::string> keys;
+  ListBudget budget(address_.url());
   std::string from;
   for (int pages = 0; pages < kMostPages; ++pages) {
     http::Request request;
@@ -103,7 +105,7 @@ std::vector<std::string> S3Place::list(const std::string& key_prefix, std::size_
     const http::Answer answer = send(request, nullptr);
     if (!answer.ok()) throw refusal(request, answer);
     S3Page page = attempt("cannot list " + address_.url(), [&] { return S3Page::parse(answer.body); });
-    keys.insert(keys.end(), page.keys.begin(), page.keys.end());
+    for (std::string& key : page.keys) budget.take(keys.emplace_back(std::move(key)));
     if (page.next.empty() || (limit && keys.size() >= limit)) return keys;
     if (page.next == from) break;
     from = std::move(page.next);
@@ -141,6 +143,14 @@ http::Answer S3Place::send_once(http::Request request) const {
   }
 }
 
+void S3Place::remove(const std::string& name) const {
+  http::Request request;
+  request.method = "DELETE";
+  request.url = url(name);
+  const http::Answer answer = send(request, nullptr);
+  if (!answer.ok() && s3_code(answer) != "NoSuchKey") throw refusal(request, answer);
+}
+
 bool S3Place::put_whole(const std::string& name, const ObjectContent& content, Existing existing,
                         const std::function<void(std::uint64_t)>& advance) const {
   http::Request request;
@@ -149,7 +159,7 @@ bool S3Place::put_whole(const std::string& name, const ObjectContent& content, E
   request.body = {content.text, content.fd, 0, content.fd >= 0 ? content.size : 0, advance};
   if (content.fd >= 0) {
     const Digest found = digest_of_fd(content.fd);
-    if (content.digest && found != *content.digest) throw wrong_content(found);
+    if (content.digest && found != *content.digest) throw wrong_content(content, found);
     request.headers.emplace_back("x-amz-content-sha256", found.hex());
   }
   const http::Answer answer = existing == Existing::Keep ? send_once(request) : send(request, nullptr);

@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "core/base/digest.h"
+#include "core/base/error.h"
 #include "registry/registry_url.h"
 #include "registry/web/object_place.h"
 #include "registry/web/s3_environment.h"
@@ -15,6 +16,8 @@ struct ObjectContent {
   int fd = -1;
   std::uint64_t size = 0;
   std::optional<Digest> digest;  ///< of a file: what its bytes must have
+  /// What to say when they have another.
+  std::function<Error(const Digest& found)> damaged = {};
 };
 
 /// Above this an object is sent in parts of at least this size, each of which is repeated by itself.
@@ -40,6 +43,8 @@ class S3Place : public ObjectPlace {
   /// when a file's bytes have another digest; then nothing has its name.
   bool put(const std::string& name, const ObjectContent& content, Existing existing,
            const std::function<void(std::uint64_t)>& advance) const;
+  /// No error when there is none.
+  void remove(const std::string& name) const;
 
  protected:
   http::Url url(const std::string& name) const override;

@@ -1,6 +1,5 @@
 #include "runners/container/beneath.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <sys/syscall.h>
@@ -9,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "core/base/directory_names.h"
 #include "core/base/error.h"
 
 namespace dsec::runners {
@@ -40,23 +40,6 @@ UniqueFd reopen(int path_descriptor, int flags) noexcept {
   return UniqueFd(::open(link.c_str(), flags | O_CLOEXEC));
 }
 
-std::vector<std::string> sorted_names(int directory) {
-  UniqueFd fd(::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd) throw system_error("open a directory");
-  DIR* stream = ::fdopendir(fd.get());
-  if (stream == nullptr) throw system_error("read a directory");
-  (void)fd.release();  // closedir closes it
-  std::vector<std::string> names;
-  errno = 0;
-  while (const dirent* entry = ::readdir(stream)) {
-    const std::string_view name = entry->d_name;
-    if (name != "." && name != "..") names.emplace_back(name);
-  }
-  const int failed = errno;
-  ::closedir(stream);
-  if (failed != 0) throw system_error("read a directory", failed);
-  std::sort(names.begin(), names.end());
-  return names;
-}
+std::vector<std::string> sorted_names(int directory) { return directory_names(directory, "a directory"); }
 
 }  // namespace dsec::runners

@@ -15,7 +15,9 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/mount.h"
+#include "core/base/signal_name.h"
 #include "core/engine/network_log.h"
+#include "core/engine/sandbox_id.h"
 #include "core/engine/spool_reader.h"
 #include "core/engine/written_tree.h"
 #include "core/model/hostname.h"
@@ -32,6 +34,7 @@
 #include "runners/container/sandbox_network.h"
 #include "runners/container/sandbox_stats.h"
 #include "runners/container/sessions.h"
+#include "runners/container/spec_checks.h"
 #include "runners/container/start.h"
 #include "runners/container/state_file.h"
 #include "runners/container/update.h"
@@ -46,6 +49,7 @@ using std::chrono::steady_clock;
 namespace {
 
 constexpr milliseconds kRemoveTimeout{10'000};
+constexpr milliseconds kLeaveTimeout{200};
 
 Channel keeper_of(const fs::path& directory) {
   std::optional<Channel> channel = Channel::connect(directory);
@@ -79,16 +83,8 @@ class ContainerRunner final : public engine::Runner {
     if (::geteuid() != 0)
       throw failure("running sandboxes needs root").hint("sudo dsec …; importing, building and publishing do not");
     signal_number(spec.config.stop_signal);
-    for (const BindMount& bind : spec.binds) {
-      struct stat info = {};
-      if (!bind.source.starts_with('/') || !bind.target.starts_with('/') || bind.target == "/")
-        throw usage_error("a bind needs two absolute paths, the second below '/'").hint("-v /HOST/PATH:/PATH[:ro]");
-      if (::stat(bind.source.c_str(), &info) != 0) throw system_error("bind " + quote(bind.source));
-    }
-    for (const TmpfsMount& mount : spec.tmpfs)
-      if (!mount.target.starts_with('/') || mount.target == "/")
-        throw usage_error("a filesystem in memory needs an absolute path below '/', not " + quote(mount.target));
-    if (spec.binds.size() + spec.tmpfs.size() > 128) throw usage_error("at most 128 binds are possible");
+    check_mounts(spec, sandboxes_.parent_path());
+    check_smallest(spec.limits);
     if (!spec.hostname.empty()) check_hostname(spec.hostname);
     std::string why;
     if (!cgroups().has_lifecycle(&why)) throw failure("sandboxes need a v2 control group: " + why);
@@ -97,13 +93,14 @@ class ContainerRunner final : public engine::Runner {
     check_devices(spec.devices);
     if (spec.network == NetworkMode::Policy) egress_.check(spec.network_plan);
     if (spec.limits.disk && !spec.read_only) check_disk_limit(sandboxes_, *spec.limits.disk);
+    prepare(spec);
   }
 
   engine::RunnerStatus start(engine::RunnerRequest request) override {
     try {
       engine::RunnerStatus status;
       status.state = engine::SandboxState::Running;
-      status.keeper_pid = start_sandbox({place_, keepers_, cgroups(), program(), dsec_}, request);
+      status.keeper_pid = start_sandbox({place_, keepers_, namespaces_, cgroups(), program(), dsec_}, request);
       // Nothing of the user's runs yet.
       if (request.spec.network == NetworkMode::Policy)
         egress_.attach(request.directory, request.trajectory, request.spec.network_plan,
@@ -228,8 +225,9 @@ class ContainerRunner final : public engine::Runner {
 
   void release_shared() override {
     keepers_.clear();
+    namespaces_.clear();
     egress_.release();
-    cgroups().remove_unused_parents();
+    cgroups().remove_unused_parents(kLeaveTimeout);
   }
 
   void logs(const fs::path& directory, const engine::LogOptions& options, const engine::LogSink& sink) override;
@@ -262,14 +260,11 @@ class ContainerRunner final : public engine::Runner {
   }
 
  private:
-  // PID 1's pidfd.
-  static UniqueFd pidfd_of_init(const fs::path& directory) {
-    const std::optional<SandboxRecord> record = read_record(directory);
-    UniqueFd pidfd;
-    if (record && record->init_pid) pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, record->init_pid, 0)));
-    // The pid is PID 1's as long as its keeper has not reaped it.
-    if (!pidfd || !living_keeper(directory)) throw usage_error("the sandbox does not run");
-    return pidfd;
+  // All are on their way while the sandbox's records are made.
+  void prepare(const SandboxSpec& spec) {
+    place_.prepare();
+    keepers_.prepare(cgroups(), program(), sandboxes_ / std::string(engine::kSandboxIdSize, '-'));
+    if (spec.userns == UserNamespace::Auto && spec.network != NetworkMode::Host) namespaces_.prepare();
   }
 
   const CgroupHost& cgroups() {
@@ -360,6 +355,7 @@ class ContainerRunner final : public engine::Runner {
   std::optional<CgroupHost> cgroups_;
   UniqueFd program_;
   KeeperSupply keepers_;
+  NamespaceSupply namespaces_;
   const Egress egress_;
 };
 

@@ -1,8 +1,10 @@
 #include <archive_entry.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <set>
 
@@ -12,6 +14,7 @@
 #include "runners/container/files.h"
 #include "runners/container/sandbox_thread.h"
 #include "runners/container/tar_stream.h"
+#include "runners/container/written_tar.h"
 
 namespace dsec::runners {
 namespace {
@@ -28,10 +31,15 @@ struct DirectoryTimes {
   timespec modified;
 };
 
+/// Of a stream that is the writable layer of a guest: it has deletions and opaque directories, and an end.
+struct WrittenLayer {
+  std::uint64_t left = 0;  ///< bytes that may still come of it
+};
+
 class Unpacker {
  public:
-  Unpacker(const SandboxFiles& files, std::string target, const UnpackOptions& options)
-      : root_(files.root), ids_(files.ids), options_(options), target_(std::move(target)) {
+  Unpacker(const SandboxFiles& files, std::string target, const UnpackOptions& options, WrittenLayer* written = nullptr)
+      : root_(files.root), ids_(files.ids), options_(options), target_(std::move(target)), written_(written) {
     base_ = path_components(target_);
     const UniqueFd directory = open_in_root(root_, target_, O_PATH | O_DIRECTORY);
     if (!directory) throw system_error("open the directory " + quote(target_));
@@ -55,9 +63,11 @@ class Unpacker {
   void make_directory(const Place& place, archive_entry* entry, const std::vector<std::string>& parts);
   void make_regular(TarReader& tar, const Place& place, archive_entry* entry);
   void make_symlink(const Place& place, archive_entry* entry, const std::vector<std::string>& parts);
-  void make_fifo(const Place& place, archive_entry* entry);
+  void make_node(const Place& place, archive_entry* entry, mode_t type);
   void make_link(const Place& place, const std::string& target);
   void replace(const Place& place);
+  void spend(std::uint64_t bytes) const;
+  void set_time(const Place& place, archive_entry* entry) const;
   void set_owner(int file, archive_entry* entry) const;
   void finish_directory(const DirectoryTimes& directory);
   ExtendedAttributes attributes_of(archive_entry* entry) const;
@@ -69,6 +79,7 @@ class Unpacker {
   const IdMap ids_;
   const UnpackOptions& options_;
   const std::string target_;
+  WrittenLayer* const written_;  ///< null: it is another stream
   std::vector<std::string> base_;
   std::set<std::vector<std::string>> symlinks_;  ///< made by this stream
   std::vector<DirectoryTimes> directories_;
@@ -127,6 +138,12 @@ void Unpacker::replace(const Place& place) {
   throw system_error("replace what is in its place");
 }
 
+void Unpacker::spend(std::uint64_t bytes) const {
+  if (!written_) return;
+  if (written_->left < bytes) throw failure("the guest sends more than its disk has room for");
+  written_->left -= bytes;
+}
+
 void Unpacker::set_owner(int file, archive_entry* entry) const {
   const la_int64_t uid = options_.owner ? *options_.owner : archive_entry_uid(entry);
   const la_int64_t gid = options_.owner ? *options_.owner : archive_entry_gid(entry);
@@ -168,7 +185,12 @@ void Unpacker::make_directory(const Place& place, archive_entry* entry, const st
   const UniqueFd readable = reopen(directory.get(), O_RDONLY | O_DIRECTORY);
   if (!readable) throw system_error("open it");
   set_owner(readable.get(), entry);
-  write_attributes(readable.get(), attributes_of(entry), ids_);
+  const ExtendedAttributes attributes = attributes_of(entry);
+  write_attributes(readable.get(), attributes, ids_);
+  const auto opaque = [](const auto& each) { return each.first == kOpaqueAttribute && each.second == "y"; };
+  if (written_ && std::any_of(attributes.begin(), attributes.end(), opaque) &&
+      ::fsetxattr(readable.get(), kOpaqueAttribute, "y", 1, 0) != 0)
+    throw system_error("make it opaque");
   directories_.push_back({parts, mode_of(entry), modified(entry)});
 }
 
@@ -186,6 +208,7 @@ void Unpacker::make_regular(TarReader& tar, const Place& place, archive_entry* e
       ::openat(place.parent.get(), place.name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file) throw system_error("make it");
   tar.data([&](const char* bytes, std::size_t size, std::int64_t offset) {
+    spend(size);
     while (size > 0) {
       const ssize_t put = ::pwrite(file.get(), bytes, size, offset);
       if (put < 0) throw system_error("write it");
@@ -203,6 +226,13 @@ void Unpacker::make_regular(TarReader& tar, const Place& place, archive_entry* e
   if (::futimens(file.get(), times) != 0) throw system_error("set its time");
 }
 
+// Of what cannot be opened. A layer has the time of everything, as what was written shows it.
+void Unpacker::set_time(const Place& place, archive_entry* entry) const {
+  const timespec times[2] = {{0, UTIME_NOW}, modified(entry)};
+  if (written_ && ::utimensat(place.parent.get(), place.name.c_str(), times, AT_SYMLINK_NOFOLLOW) != 0)
+    throw system_error("set its time");
+}
+
 void Unpacker::make_symlink(const Place& place, archive_entry* entry, const std::vector<std::string>& parts) {
   const char* target = archive_entry_symlink(entry);
   if (target == nullptr || *target == '\0') throw usage_error("it is a symlink without target");
@@ -212,15 +242,16 @@ void Unpacker::make_symlink(const Place& place, archive_entry* entry, const std:
   const UniqueFd link(::openat(place.parent.get(), place.name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
   if (!link) throw system_error("open it");
   set_owner(link.get(), entry);
+  set_time(place, entry);
 }
 
-void Unpacker::make_fifo(const Place& place, archive_entry* entry) {
+void Unpacker::make_node(const Place& place, archive_entry* entry, mode_t type) {
   replace(place);
-  if (::mknodat(place.parent.get(), place.name.c_str(), S_IFIFO | mode_of(entry), 0) != 0)
-    throw system_error("make it");
-  const UniqueFd fifo(::openat(place.parent.get(), place.name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-  if (!fifo) throw system_error("open it");
-  set_owner(fifo.get(), entry);
+  if (::mknodat(place.parent.get(), place.name.c_str(), type | mode_of(entry), 0) != 0) throw system_error("make it");
+  const UniqueFd node(::openat(place.parent.get(), place.name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (!node) throw system_error("open it");
+  set_owner(node.get(), entry);
+  set_time(place, entry);
 }
 
 void Unpacker::make_link(const Place& to, const std::string& target) {
@@ -241,6 +272,8 @@ void Unpacker::make_link(const Place& to, const std::string& target) {
 }
 
 void Unpacker::add(TarReader& tar, archive_entry* entry, const std::string& path) {
+  constexpr std::uint64_t kHeader = 512;
+  spend(kHeader);
   const std::vector<std::string> parts = checked(path);
   const Place where = place(parts);
   // A symlink of this stream gives way to whatever comes under its name later, also to a directory.
@@ -254,7 +287,12 @@ void Unpacker::add(TarReader& tar, archive_entry* entry, const std::string& path
     case AE_IFLNK:
       return make_symlink(where, entry, parts);
     case AE_IFIFO:
-      return make_fifo(where, entry);
+      return make_node(where, entry, S_IFIFO);
+    case AE_IFCHR:
+      // What overlayfs marks a deletion with.
+      if (written_ && archive_entry_rdevmajor(entry) == 0 && archive_entry_rdevminor(entry) == 0)
+        return make_node(where, entry, S_IFCHR);
+      [[fallthrough]];
     default:
       throw usage_error("it is a device, and a sandbox has none but its own");
   }
@@ -268,6 +306,15 @@ void copy_in(const SandboxFiles& files, const std::string& path, int fd, const U
       TarReader tar(fd);
       Unpacker(files, path, options).unpack(tar);
     });
+  });
+}
+
+void unpack_written(int into, int fd, std::uint64_t most) {
+  attempt("cannot take in what the guest has written", [&] {
+    WrittenLayer written{most};
+    TarReader tar(fd);
+    const UnpackOptions options;
+    Unpacker({into, kUnmappedIds}, "/", options, &written).unpack(tar);
   });
 }
 

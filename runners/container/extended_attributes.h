@@ -10,6 +10,9 @@ namespace dsec::runners {
 
 using ExtendedAttributes = std::vector<std::pair<std::string, std::string>>;
 
+/// What overlayfs marks a directory with whose names alone are to be seen, with the value "y".
+inline constexpr char kOpaqueAttribute[] = "trusted.overlay.opaque";
+
 /// Those of an open file that travel with it: user.*, security.capability and POSIX ACLs, with ids as seen inside.
 /// What cannot be read is left out: not every filesystem has them.
 ExtendedAttributes read_attributes(int file, const IdMap& ids);

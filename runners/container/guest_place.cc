@@ -10,7 +10,7 @@
 
 #include <cerrno>
 #include <exception>
-#include <thread>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 namespace {
 
 // Part of the name, so that a dsec with another content makes its own.
-constexpr char kName[] = "guest-1";
+constexpr char kName[] = "guest-2";
 
 void make_device(const fs::path& path, unsigned major_number, unsigned minor_number) {
   if (::mknod(path.c_str(), S_IFCHR | 0666, ::makedev(major_number, minor_number)) != 0)
@@ -40,10 +40,23 @@ void fill(const fs::path& place) {
   fill_dev(place / "dev");
   for (const char* name : {"sys/devices/system", "sys/kernel/mm", "sys/fs/cgroup", "sys/class", "sys/block"})
     make_directories(place / name);
-  for (const char* name : {"base/dev", "base/proc", "base/sys", "base/etc", "empty", "proc", "root"})
+  for (const char* name : {"base/dev", "base/proc", "base/sys", "base/etc", "empty", "proc", "root", "files"})
     make_directories(place / name);
   for (const char* name : {"hosts", "hostname", "resolv.conf"}) make_file(place / "base/etc" / name, "");
   ::chmod((place / "empty").c_str(), 0555);
+}
+
+// For the small files that each sandbox has of its own: on the disk each costs more than all of its content. Without a
+// limit of its own, since what one sandbox writes to its /etc/hosts must leave room for the others; it counts as the
+// memory of who writes.
+UniqueFd make_memory() {
+  FsContext context("tmpfs");
+  context.set("source", "dsec");
+  context.set("mode", "1777");
+  context.set("size", "0");
+  context.set("nr_inodes", "0");
+  context.create();
+  return context.mount(MountFlags::kNoSuid | MountFlags::kNoDev | MountFlags::kNoExec);
 }
 
 // On a thread of its own, whose namespace nobody else shares.
@@ -57,6 +70,7 @@ UniqueFd make_namespace(const fs::path& place) {
                        MountFlags::kReadOnly | MountFlags::kNoSuid | MountFlags::kNoDev | MountFlags::kNoExec);
   attach_mount(root.get(), place);
   attach_mount(proc.get(), root.get(), "proc");
+  attach_mount(make_memory().get(), root.get(), "files");
   if (::fchdir(root.get()) != 0) throw system_error("enter " + quote(place.native()));
   if (::syscall(SYS_pivot_root, ".", ".") != 0) throw system_error("pivot_root to " + quote(place.native()));
   if (::umount2(".", MNT_DETACH) != 0) throw system_error("leave the host's mounts");
@@ -100,21 +114,25 @@ const fs::path& GuestPlace::path() {
   return path_;
 }
 
-int GuestPlace::keeper_namespace() {
+void GuestPlace::prepare() noexcept {
+  try {
+    const fs::path place = path();
+    const std::lock_guard lock(mutex_);
+    if (!kept_ && !begun_.valid()) begun_ = std::async(std::launch::async, make_namespace, place);
+  } catch (const std::exception&) {
+    // Whoever needs it makes it, and tells why it cannot.
+  }
+}
+
+std::shared_ptr<const UniqueFd> GuestPlace::keeper_namespace() {
   const fs::path place = path();
   const std::lock_guard lock(mutex_);
-  if (!namespace_) {
-    std::exception_ptr failed;
-    std::thread([&] {
-      try {
-        namespace_ = make_namespace(place);
-      } catch (...) {
-        failed = std::current_exception();
-      }
-    }).join();
-    if (failed) std::rethrow_exception(failed);
-  }
-  return namespace_.get();
+  if (kept_) return kept_;
+  std::future<UniqueFd> begun =
+      begun_.valid() ? std::move(begun_) : std::async(std::launch::async, make_namespace, place);
+  auto made = std::make_shared<const UniqueFd>(begun.get());
+  if (std::exchange(again_, true)) kept_ = made;
+  return made;
 }
 
 }  // namespace dsec::runners

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <filesystem>
+#include <future>
+#include <memory>
 #include <mutex>
 
 #include "core/base/unique_fd.h"
@@ -23,8 +25,11 @@ class GuestPlace {
   /// Makes what is missing. Throws Error.
   const std::filesystem::path& path();
   /// A mount namespace that holds the place as its root and a /proc, and nothing else, so that copying it for a sandbox
-  /// costs next to nothing. Made once per object; nobody is in it unless keepers are.
-  int keeper_namespace();
+  /// costs next to nothing. The first caller's is its own, and ends with its keeper rather than on the way out of a
+  /// process that starts one sandbox; later callers share one. Throws Error.
+  std::shared_ptr<const UniqueFd> keeper_namespace();
+  /// Begins to make it, while the caller does something else.
+  void prepare() noexcept;
 
  private:
   void make();
@@ -32,7 +37,9 @@ class GuestPlace {
   const std::filesystem::path run_;
   std::filesystem::path path_;
   std::mutex mutex_;
-  UniqueFd namespace_;
+  std::future<UniqueFd> begun_;
+  std::shared_ptr<const UniqueFd> kept_;
+  bool again_ = false;
 };
 
 }  // namespace dsec::runners

@@ -149,16 +149,24 @@ std::unique_ptr<KeeperLaunch> KeeperSupply::take(const CgroupHost& cgroups, int 
   return launch(cgroups, program, directory);
 }
 
-void KeeperSupply::refill(const CgroupHost& cgroups, int program, const std::filesystem::path& directory) noexcept {
+void KeeperSupply::prepare(const CgroupHost& cgroups, int program, const std::filesystem::path& directory) noexcept {
   const std::lock_guard lock(mutex_);
-  if (!std::exchange(again_, true) || waiting_) return;
+  if (waiting_) return;
   try {
     // What ps shows of it until it knows its sandbox, whose id takes the same room.
     const std::string nobody(directory.filename().native().size(), '-');
     waiting_ = launch(cgroups, program, directory.parent_path() / nobody);
   } catch (const std::exception&) {
-    // The next sandbox launches its own, and tells why it cannot.
+    // Whoever needs it launches its own, and tells why it cannot.
   }
+}
+
+void KeeperSupply::refill(const CgroupHost& cgroups, int program, const std::filesystem::path& directory) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!std::exchange(again_, true)) return;
+  }
+  prepare(cgroups, program, directory);
 }
 
 void KeeperSupply::clear() {

@@ -37,20 +37,23 @@ class KeeperLaunch {
   bool finished_ = false;
 };
 
-/// Launches keepers. A process that has made a sandbox and makes another will make more: from then on it has one keeper
-/// waiting, started while PID 1 of the last was on its way. Thread-safe.
+/// Launches keepers. One is on its way already when a sandbox is about to be made. A process that has made a sandbox
+/// and makes another will make more: from then on it has one keeper waiting, started while PID 1 of the last was on its
+/// way. Thread-safe.
 class KeeperSupply {
  public:
   /// The keeper for the sandbox in `directory`, in the group of keepers. Throws Error.
   std::unique_ptr<KeeperLaunch> take(const CgroupHost& cgroups, int program, const std::filesystem::path& directory);
-  /// For the next one, whose directory will lie beside `directory`.
+  /// For a sandbox that is about to be made, whose directory will lie beside `directory` and have a name as long.
+  void prepare(const CgroupHost& cgroups, int program, const std::filesystem::path& directory) noexcept;
+  /// The same for the one after that in `directory`.
   void refill(const CgroupHost& cgroups, int program, const std::filesystem::path& directory) noexcept;
   /// Ends the one that waits.
   void clear();
 
  private:
   std::mutex mutex_;
-  bool again_ = false;  ///< one was taken before
+  bool again_ = false;  ///< refill() was called before
   std::unique_ptr<KeeperLaunch> waiting_;
 };
 

@@ -10,11 +10,23 @@ namespace {
 
 class KeeperOperation final : public engine::OpenOperation {
  public:
-  KeeperOperation(Channel channel, std::uint64_t seq) : channel_(std::move(channel)), seq_(seq) {}
+  KeeperOperation(Channel channel, std::uint64_t seq, bool stops)
+      : channel_(std::move(channel)), seq_(seq), stops_(stops) {}
 
   std::uint64_t seq() const override { return seq_; }
 
   void end(const Operation::Done& done) override {
+    if (seq_ == 0) return;
+    try {
+      finish(done);
+    } catch (const KeeperGone&) {
+      // A stop ends its keeper, which has recorded that before.
+      if (!stops_) throw;
+    }
+  }
+
+ private:
+  void finish(const Operation::Done& done) {
     Operation operation;
     operation.done = done;
     // What the keeper does not write itself, as members that it appends to its own.
@@ -24,15 +36,20 @@ class KeeperOperation final : public engine::OpenOperation {
     text = "," + text.substr(1, text.size() - 2);
     std::uint32_t flags = 0;
     if (done.outcome == Operation::Outcome::Failed) flags |= wire::kEndFailed;
-    channel_.send(wire::Type::End, FrameText().u64(seq_).u32(flags).str(text).text());
+    try {
+      channel_.send(wire::Type::End, FrameText().u64(seq_).u32(flags).str(text).text());
+    } catch (const KeeperGone&) {
+      // Of a stop it has said how it was recorded, unasked.
+      if (!stops_) throw;
+    }
     const std::optional<Frame> answer = channel_.receive();
     if (answer->type == wire::Type::Failed) throw keeper_error(*answer);
     if (answer->type != wire::Type::Recorded) throw failure("the sandbox's keeper broke the protocol");
   }
 
- private:
   Channel channel_;
   const std::uint64_t seq_;
+  const bool stops_;
 };
 
 }  // namespace
@@ -46,7 +63,7 @@ std::unique_ptr<engine::OpenOperation> begin_operation(Channel channel, const en
   if (answer->type == wire::Type::Failed) throw keeper_error(*answer);
   const std::uint64_t seq = answer->reader().u64();
   if (answer->type != wire::Type::Begun) throw failure("the sandbox's keeper broke the protocol");
-  return std::make_unique<KeeperOperation>(std::move(channel), seq);
+  return std::make_unique<KeeperOperation>(std::move(channel), seq, request.kind == "stop");
 }
 
 }  // namespace dsec::runners

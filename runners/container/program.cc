@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <string>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
@@ -18,23 +19,21 @@
 
 namespace dsec::runners {
 namespace fs = std::filesystem;
-namespace {
 
-UniqueFd open_program() {
+UniqueFd open_own_program(const char* name) {
   const fs::path here = fs::read_symlink("/proc/self/exe").parent_path();
-  for (const fs::path& candidate : {here / "dsec-init", here / "../libexec/dsec/dsec-init"}) {
+  for (const fs::path& candidate : {here / name, here / "../libexec/dsec" / name}) {
     UniqueFd file(::open(candidate.c_str(), O_RDONLY | O_CLOEXEC));
     if (file) return file;
     if (errno != ENOENT && errno != ENOTDIR) throw system_error("open " + quote(candidate.native()));
   }
-  throw failure("dsec-init is neither beside the program in " + quote(here.native()) + " nor in ../libexec/dsec")
+  throw failure(std::string(name) + " is neither beside the program in " + quote(here.native()) +
+                " nor in ../libexec/dsec")
       .hint("install dsec with its libexec directory");
 }
 
-}  // namespace
-
 UniqueFd load_guest_program() {
-  const UniqueFd source = open_program();
+  const UniqueFd source = open_own_program("dsec-init");
   struct stat info = {};
   if (::fstat(source.get(), &info) != 0) throw system_error("stat dsec-init");
   UniqueFd copy(::memfd_create("dsec-init", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_EXEC));

@@ -10,4 +10,7 @@ namespace dsec::runners {
 /// there.
 UniqueFd load_guest_program();
 
+/// A program of dsec's own, found there too, open for reading. Throws Error when it is not there.
+UniqueFd open_own_program(const char* name);
+
 }  // namespace dsec::runners

@@ -6,7 +6,9 @@
 #include <netinet/tcp.h>
 #include <sched.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <exception>
@@ -72,6 +74,15 @@ UniqueFd open_init(const fs::path& directory) {
       still->status.state == engine::SandboxState::Stopped || still->status.state == engine::SandboxState::Failed)
     throw usage_error("the sandbox has just ended");
   return init;
+}
+
+UniqueFd pidfd_of_init(const fs::path& directory) {
+  const std::optional<SandboxRecord> record = read_record(directory);
+  UniqueFd pidfd;
+  if (record && record->init_pid) pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, record->init_pid, 0)));
+  // The pid is PID 1's as long as its keeper has not reaped it.
+  if (!pidfd || !living_keeper(directory)) throw usage_error("the sandbox does not run");
+  return pidfd;
 }
 
 UniqueFd connect_to(const UniqueFd& init, std::uint16_t port) {

@@ -11,24 +11,20 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <exception>
 #include <optional>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/mount.h"
-#include "core/engine/lease.h"
 #include "runners/container/channel.h"
-#include "runners/container/cpu_class.h"
 #include "runners/container/device_tree.h"
 #include "runners/container/launch.h"
 #include "runners/container/overlay_identity.h"
+#include "runners/container/start_request.h"
 #include "runners/egress/egress.h"
 #include "runners/isolation/capabilities.h"
 #include "runners/isolation/id_map.h"
-#include "runners/isolation/resource_limits.h"
 #include "runners/isolation/sandbox_paths.h"
-#include "runners/isolation/seccomp_filter.h"
 #include "runners/isolation/writable_layer.h"
 
 namespace dsec::runners {
@@ -36,32 +32,13 @@ namespace fs = std::filesystem;
 using engine::RunnerRequest;
 namespace {
 
-constexpr std::uint32_t kNone = 0xffffffff;
 // One message carries 253 descriptors, and most are for what a user may bind.
 constexpr std::size_t kSpentMounts = 32;
 
-// Descriptors of the Start frame, named in it by their place.
-class DescriptorList {
- public:
-  std::uint32_t add(int fd) {
-    fds_.push_back(fd);
-    return static_cast<std::uint32_t>(fds_.size() - 1);
-  }
-  std::uint32_t keep(UniqueFd fd) {
-    owned_.push_back(std::move(fd));
-    return add(owned_.back().get());
-  }
-  std::span<const int> all() const { return fds_; }
-
- private:
-  std::vector<int> fds_;
-  std::vector<UniqueFd> owned_;
-};
-
 struct PreparedMount {
-  UniqueFd mount;
+  UniqueFd mount;  ///< none: a file that has this content
   wire::MountKind kind;
-  std::string target;
+  std::string target, content;
 };
 
 constexpr std::uint64_t kQuiet = MountFlags::kNoSuid | MountFlags::kNoExec;
@@ -87,15 +64,16 @@ class Starter {
     // In the order in which the keeper needs it: it starts, then makes namespaces, while we go on here.
     const std::unique_ptr<KeeperLaunch> launched = parts_.keepers.take(parts_.cgroups, parts_.program, directory_);
     KeeperLaunch& keeper = *launched;
-    map_ = spec_.userns == UserNamespace::Auto ? id_map_for(request_.id, host_id_range()) : IdMap{0, 0xffffffff};
     const bool own_network = spec_.network != NetworkMode::Host;
-    using Network = NewUserNamespace::Network;
-    if (spec_.userns == UserNamespace::Auto)
-      user_namespace_.emplace(map_, own_network ? Network::With : Network::Without);
+    if (spec_.userns == UserNamespace::Auto) {
+      user_namespace_ = own_network ? parts_.namespaces.take()
+                                    : std::make_unique<NewUserNamespace>(id_map_for(request_.id, host_id_range()));
+      map_ = user_namespace_->map();
+    }
     const SandboxCgroups cgroups = attempt("cannot make its control groups", [&] {
       return SandboxCgroups::create(parts_.cgroups, request_.id, spec_.limits);
     });
-    send_start(keeper, cgroups);
+    send_start(keeper, start_request(cgroups));
     {
       const UniqueFd root = attempt("cannot make its root filesystem", [&] { return make_root(); });
       attempt("cannot prepare its mounts", [&] { prepare_mounts(); });
@@ -107,15 +85,13 @@ class Starter {
     mounts_.clear();
     user_namespace_.reset();
     parts_.keepers.refill(parts_.cgroups, parts_.program, directory_);
-    keeper.await_execution();
-    const std::optional<Frame> answer = keeper.channel().receive();
-    if (answer->type == wire::Type::Failed) throw keeper_error(*answer);
-    wire::Reader reader = answer->reader();
-    const std::uint32_t pid = reader.u32();
-    if (answer->type != wire::Type::Started || !reader.ok()) throw failure("the sandbox's keeper broke the protocol");
+    if (own_network && spec_.userns == UserNamespace::Auto) parts_.namespaces.refill();
+    const int pid = await_start(keeper);
     if (spec_.limits.cpu_class == CpuClass::Batch) cgroups.begin_idle();
     keeper.finish();
-    return static_cast<int>(pid);
+    // From now on the processors are the sandbox's, which leaves some room.
+    parts_.namespaces.begin();
+    return pid;
   }
 
  private:
@@ -175,7 +151,7 @@ class Starter {
   }
 
   void add_mount(UniqueFd mount, wire::MountKind kind, std::string target) {
-    mounts_.push_back({std::move(mount), kind, std::move(target)});
+    mounts_.push_back({std::move(mount), kind, std::move(target), {}});
   }
 
   // The root has copies of its own. Ending one here would take as long as all of them together in the sandbox.
@@ -191,19 +167,18 @@ class Starter {
     add_mount(std::move(mount), wire::MountKind::Optional, target);
   }
 
-  void add_file(const char* name, const std::string& content, wire::MountKind kind = wire::MountKind::File,
-                std::string inside = "") {
-    if (inside.empty()) inside = "/etc/" + std::string(name);
-    const fs::path path = directory_ / name;
+  void add_file(std::string target, std::string content, wire::MountKind kind = wire::MountKind::File) {
+    mounts_.push_back({UniqueFd(), kind, std::move(target), std::move(content)});
+  }
+
+  // The gateway says what stands in it.
+  void add_authority() {
+    const fs::path path = directory_ / kCaFile;
     {
       const UniqueFd file = open_file(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0644);
-      write_all(file.get(), content);
       if (::fchmod(file.get(), 0644) != 0) throw system_error("set the mode of " + quote(path.native()));
     }
-    UniqueFd mount = clone_mount(path);
-    if (user_namespace_) id_map_mount(mount.get(), user_namespace());
-    set_mount_attributes(mount.get(), MountFlags::kNoDev | kQuiet);
-    add_mount(std::move(mount), kind, std::move(inside));
+    add_mount(seen_inside(path, MountFlags::kNoDev | kQuiet), wire::MountKind::File, kCaInside);
   }
 
   // One of its own where it is given devices.
@@ -223,15 +198,14 @@ class Starter {
       add_host_tree("/sys/kernel/mm", "/sys/kernel/mm");
     }
     const std::string name = hostname();
-    add_file("hostname", name + "\n");
-    add_file("hosts", "127.0.0.1\tlocalhost " + name + "\n::1\tlocalhost ip6-localhost ip6-loopback\n");
-    if (!spec_.machine_id.empty()) add_file("machine-id", spec_.machine_id + "\n", wire::MountKind::Optional);
+    add_file("/etc/hostname", name + "\n");
+    add_file("/etc/hosts", "127.0.0.1\tlocalhost " + name + "\n::1\tlocalhost ip6-localhost ip6-loopback\n");
+    if (!spec_.machine_id.empty()) add_file("/etc/machine-id", spec_.machine_id + "\n", wire::MountKind::Optional);
     if (spec_.network == NetworkMode::Host) {
-      add_file("resolv.conf", read_file("/etc/resolv.conf", 1 << 20));
+      add_file("/etc/resolv.conf", read_file("/etc/resolv.conf", 1 << 20));
     } else if (spec_.network == NetworkMode::Policy) {
-      add_file("resolv.conf", egress_resolv_conf());
-      // The gateway says what stands in it.
-      if (spec_.network_plan.intercept_tls) add_file(kCaFile, "", wire::MountKind::File, kCaInside);
+      add_file("/etc/resolv.conf", egress_resolv_conf());
+      if (spec_.network_plan.intercept_tls) add_authority();
     } else {
       // Empty, and the same file for all.
       add_mount(shared("base/etc/resolv.conf", MountFlags::kReadOnly | MountFlags::kNoDev | kQuiet),
@@ -274,9 +248,8 @@ class Starter {
 
   std::string hostname() const { return spec_.hostname.empty() ? request_.id : spec_.hostname; }
 
-  // Fixed for all sandboxes, so that a run here and one elsewhere see the same; the image and the caller may differ.
   std::vector<std::string> environment() const {
-    std::vector<std::string> env{"HOSTNAME=" + hostname(), "TZ=UTC", "LANG=C.UTF-8"};
+    std::vector<std::string> env{"HOSTNAME=" + hostname()};
     if (spec_.network == NetworkMode::Policy) {
       const std::vector<std::string> proxy = egress_environment(hostname(), spec_.network_plan);
       env.insert(env.end(), proxy.begin(), proxy.end());
@@ -285,132 +258,52 @@ class Starter {
     return env;
   }
 
-  void send_start(KeeperLaunch& keeper, const SandboxCgroups& cgroups) {
-    DescriptorList descriptors;
-    FrameText text;
-    const auto milliseconds = [](const auto& duration) {
-      return static_cast<std::uint64_t>(std::max<std::int64_t>(duration ? duration->count() : 0, 0));
-    };
+  StartRequest start_request(const SandboxCgroups& cgroups) {
     std::uint32_t flags = 0;
     if (spec_.network == NetworkMode::Host) flags |= wire::kStartHostNetwork;
     if (user_namespace_) flags |= wire::kStartUserNamespace;
-    if (spec_.limits.class_by == kIdlePolicy) flags |= wire::kStartIdlePolicy;
-    if (spec_.limits.cpu_class == CpuClass::Batch) flags |= wire::kStartIdle;
-    if (has_core_scheduling(spec_.limits.class_by)) flags |= wire::kStartCoreScheduling;
-    text.u32(wire::kVersion).u32(flags).str(directory_.native()).str(request_.id).str(hostname());
-    text.str(engine::ProcessIdentity::self().boot_id);
-    text.u64(milliseconds(spec_.lifetime)).u64(milliseconds(spec_.idle)).u64(milliseconds(spec_.idle_pause));
-    text.u64(spec_.limits.output);
-    text.u32(static_cast<std::uint32_t>(signal_number(spec_.config.stop_signal))).u64(kSandboxCapabilities);
-    text.str({reinterpret_cast<const char*>(kSeccompProgram), sizeof kSeccompProgram});
-    text.strs(environment()).str(spec_.config.workdir).str(spec_.config.user);
-    text.u32(map_.first).u32(map_.count);
-
-    text.u32(descriptors.keep(open_file(directory_, O_RDONLY | O_DIRECTORY)));
-    text.u32(descriptors.add(parts_.place.keeper_namespace()));
-    text.u32(user_namespace_ ? descriptors.add(user_namespace()) : kNone);
-    text.u32(descriptors.add(parts_.program));
-    add_cgroups(cgroups, descriptors, text);
-    text.strs(masked_paths()).strs({std::begin(kReadOnlyPaths), std::end(kReadOnlyPaths)});
-    text.u32(std::size(kResourceLimits));
-    for (const ResourceLimit& limit : kResourceLimits)
-      text.u32(static_cast<std::uint32_t>(limit.resource)).u64(limit.soft).u64(limit.hard);
-    text.str(kOomScoreAdj);
-    std::vector<std::string> remover, remover_env;
-    if (spec_.remove_at_end && !parts_.dsec.empty()) {
-      remover = {parts_.dsec.native(), "rm", request_.id};
-      remover_env = {"DSEC_HOME=" + directory_.parent_path().parent_path().native(),
-                     "PATH=/usr/sbin:/usr/bin:/sbin:/bin"};
-    }
-    text.strs(remover).strs(remover_env);
-    // Not named: it has them as long as it lives.
-    for (const FileLock& hold : request_.holds) descriptors.add(hold.fd());
-    send(keeper, wire::Type::Start, text.text(), descriptors.all());
+    return {.sandbox = request_,
+            .cgroups = cgroups,
+            .flags = flags,
+            .hostname = hostname(),
+            .capabilities = kSandboxCapabilities,
+            .environment = environment(),
+            .workdir = spec_.config.workdir,
+            .user = spec_.config.user,
+            .map = map_,
+            .keeper_namespace = parts_.place.keeper_namespace(),
+            .user_namespace = user_namespace(),
+            .program = parts_.program,
+            .counts_kills = true,
+            .masked_paths = masked_paths(),
+            .read_only_paths = {std::begin(kReadOnlyPaths), std::end(kReadOnlyPaths)},
+            .dsec = parts_.dsec,
+            .machine = {}};
   }
 
   void send_root(KeeperLaunch& keeper, const UniqueFd& root, const UniqueFd& network) {
     DescriptorList descriptors;
     FrameText text;
-    text.u32(descriptors.add(root.get())).u32(network ? descriptors.add(network.get()) : kNone);
+    text.u32(descriptors.add(root.get())).u32(network ? descriptors.add(network.get()) : kNoDescriptor);
     text.u32(static_cast<std::uint32_t>(mounts_.size()));
-    for (const PreparedMount& mount : mounts_)
-      text.u32(descriptors.add(mount.mount.get())).u32(static_cast<std::uint32_t>(mount.kind)).str(mount.target);
-    send(keeper, wire::Type::Root, text.text(), descriptors.all());
-  }
-
-  // A keeper that could not begin, or has given up already, says why.
-  static void send(KeeperLaunch& keeper, wire::Type type, std::string_view text, std::span<const int> descriptors) {
-    try {
-      keeper.channel().send(type, text, descriptors);
-    } catch (const Error&) {
-      const std::exception_ptr failed = std::current_exception();
-      keeper.await_execution();
-      std::optional<Frame> answer;
-      try {
-        answer = keeper.channel().receive();
-      } catch (const Error&) {
-        // It could not say anything.
-      }
-      if (answer && answer->type == wire::Type::Failed) throw keeper_error(*answer);
-      std::rethrow_exception(failed);
+    for (const PreparedMount& mount : mounts_) {
+      text.u32(mount.mount ? descriptors.add(mount.mount.get()) : kNoDescriptor);
+      text.u32(static_cast<std::uint32_t>(mount.kind)).str(mount.target).str(mount.content);
     }
-  }
-
-  void add_cgroups(const SandboxCgroups& cgroups, DescriptorList& descriptors, FrameText& text) {
-    const SandboxCgroups::Group& lifecycle = cgroups.groups().front();
-    text.u32(descriptors.add(cgroups.v2())).u32(descriptors.add(lifecycle.parent.get()));
-    std::uint32_t oom = kNone;
-    if (const SandboxCgroups::Group* memory = cgroups.memory())
-      if (UniqueFd file(::openat(memory->directory.get(), memory->v2 ? "memory.events" : "memory.oom_control",
-                                 O_RDONLY | O_CLOEXEC));
-          file)
-        oom = descriptors.keep(std::move(file));
-    text.u32(oom);
-    text.u32(request_.trajectory.empty() ? kNone
-                                         : descriptors.keep(open_file(request_.trajectory, O_RDONLY | O_DIRECTORY)));
-    text.u32(request_.trajectory_checksum).str(cgroups.name());
-    std::vector<UniqueFd> joins = cgroups.join_descriptors();
-    text.u32(static_cast<std::uint32_t>(joins.size()));
-    // join_descriptors() gives one for each v1 group, in their order.
-    std::size_t next = 0;
-    for (const SandboxCgroups::Group& group : cgroups.groups()) {
-      if (group.v2 || next == joins.size()) continue;
-      text.u32(descriptors.add(group.parent.get())).u32(descriptors.keep(std::move(joins[next++]))).str(cgroups.name());
-    }
+    send_request(keeper, wire::Type::Root, text.text(), descriptors.all());
   }
 
   const StartParts& parts_;
   RunnerRequest& request_;
   const SandboxSpec& spec_;
   const fs::path& directory_;
-  IdMap map_;
-  std::optional<NewUserNamespace> user_namespace_;
+  IdMap map_{0, 0xffffffff};
+  std::unique_ptr<NewUserNamespace> user_namespace_;
   std::vector<PreparedMount> mounts_;
 };
 
 }  // namespace
 
 int start_sandbox(const StartParts& parts, RunnerRequest& request) { return Starter(parts, request).run(); }
-
-int signal_number(const std::string& name) {
-  if (name.empty()) return SIGTERM;
-  int number = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-  if (error == std::errc() && end == name.data() + name.size() && number > 0 && number <= SIGRTMAX) return number;
-  std::string bare = name;
-  for (char& c : bare) c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 32 : c);
-  if (bare.starts_with("SIG")) bare.erase(0, 3);
-  for (int candidate = 1; candidate < SIGRTMIN; ++candidate) {
-    const char* const known = ::sigabbrev_np(candidate);
-    if (known && bare == known) return candidate;
-  }
-  if (bare == "RTMIN") return SIGRTMIN;
-  if (bare.starts_with("RTMIN+")) {
-    const auto [to, bad] = std::from_chars(bare.data() + 6, bare.data() + bare.size(), number);
-    if (bad == std::errc() && to == bare.data() + bare.size() && number >= 0 && SIGRTMIN + number <= SIGRTMAX)
-      return SIGRTMIN + number;
-  }
-  throw usage_error("unknown signal " + quote(name)).hint("use a name like SIGTERM, or a number");
-}
 
 }  // namespace dsec::runners

@@ -1,7 +1,10 @@
 #include "runners/container/state_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
+
+#include <cerrno>
 
 #include <nlohmann/json.hpp>
 
@@ -52,6 +55,9 @@ std::optional<SandboxRecord> read_record(const fs::path& directory) {
   UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd && errno == ENOENT) return std::nullopt;
   if (!fd) throw system_error("open " + quote(file.native()));
+  // What is locked is not written over: its keeper takes another file then.
+  while (::flock(fd.get(), LOCK_SH) != 0)
+    if (errno != EINTR) throw system_error("lock " + quote(file.native()));
   const std::string text = read_all(fd.get());
   // What a power cut can make of a file that nobody waited for.
   if (text.empty()) return std::nullopt;

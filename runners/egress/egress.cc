@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/base/config.h"
 #include "core/base/error.h"
@@ -65,6 +66,19 @@ std::map<std::string, std::string> readable_secrets(const NetworkPlan& plan) {
   return secrets;
 }
 
+void check_secret(const HeaderSecret& secret) {
+  attempt("network: inject: " + secret.host, [&] { read_secret(secret.secret); });
+}
+
+// What the gateway has been told already may be out of the caller's reach.
+void check_new_secrets(const NetworkPlan& plan, const std::optional<NetworkPlan>& before) {
+  std::set<std::string> known;
+  if (before) for_each_secret(*before, [&](const HeaderSecret& secret) { known.insert(secret.secret); });
+  for_each_secret(plan, [&](const HeaderSecret& secret) {
+    if (!known.contains(secret.secret)) check_secret(secret);
+  });
+}
+
 UniqueFd open_log(const fs::path& directory) {
   return open_file(directory / engine::kNetworkLog, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
 }
@@ -100,6 +114,13 @@ std::vector<std::string> egress_environment(const std::string& hostname, const N
   return env;
 }
 
+std::string read_authority(const fs::path& directory) {
+  const UniqueFd file(::open((directory / kCaFile).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!file && errno == ENOENT) return "";
+  if (!file) throw system_error("open " + quote((directory / kCaFile).native()));
+  return read_all(file.get());
+}
+
 std::optional<NetworkPlan> read_network_plan(const fs::path& directory) {
   const fs::path file = directory / kNetworkFile;
   const UniqueFd open(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
@@ -108,11 +129,7 @@ std::optional<NetworkPlan> read_network_plan(const fs::path& directory) {
   return network_plan_from_json(parse_json(read_all(open.get()), file.native()));
 }
 
-void Egress::check(const NetworkPlan& plan) const {
-  for_each_secret(plan, [](const HeaderSecret& secret) {
-    attempt("network: inject: " + secret.host, [&] { read_secret(secret.secret); });
-  });
-}
+void Egress::check(const NetworkPlan& plan) const { for_each_secret(plan, check_secret); }
 
 Resident Egress::gateway() const {
   return {.title = "egress gateway",
@@ -204,12 +221,15 @@ void Egress::ensure(const fs::path& directory, const std::function<UniqueFd()>& 
 }
 
 void Egress::set(const fs::path& directory, const NetworkPlan& plan, const std::function<UniqueFd()>& open_init) const {
+  check_new_secrets(plan, read_network_plan(directory));
+  // Of a sandbox that has ended the plan stays what it was.
+  const UniqueFd init = open_init();
   write_plan(directory, plan);
   const Json answer = ask({{"op", "set"},
                            {"id", directory.filename().native()},
                            {"plan", to_json(plan)},
                            {"secrets", readable_secrets(plan)}});
-  if (!answer.value("attached", false)) attach_plan(directory, plan, open_init().get());
+  if (!answer.value("attached", false)) attach_plan(directory, plan, init.get());
 }
 
 void Egress::release() const {

@@ -33,7 +33,8 @@ class Egress {
   /// Attaches again what a gateway that is gone had; nothing for a sandbox without a policy. `open_init` gives the
   /// pidfd.
   void ensure(const std::filesystem::path& directory, const std::function<UniqueFd()>& open_init) const;
-  /// Replaces the plan at once.
+  /// Replaces the plan at once. Throws Error (Usage) when a secret that is new in it cannot be read; then nothing is
+  /// done.
   void set(const std::filesystem::path& directory, const NetworkPlan& plan,
            const std::function<UniqueFd()>& open_init) const;
   /// Ends a gateway that nobody uses.
@@ -54,6 +55,9 @@ class Egress {
 /// one.
 std::string egress_resolv_conf();
 std::vector<std::string> egress_environment(const std::string& hostname, const NetworkPlan& plan);
+
+/// PEM of the authority that intercepts a sandbox's TLS; empty when there is none.
+std::string read_authority(const std::filesystem::path& directory);
 
 /// The plan that holds for a sandbox; empty when it has no policy.
 std::optional<NetworkPlan> read_network_plan(const std::filesystem::path& directory);

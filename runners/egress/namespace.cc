@@ -280,11 +280,11 @@ EgressSockets open_here() {
 
 }  // namespace
 
-EgressSockets open_egress(int pidfd) {
+EgressSockets open_egress(int place) {
   EgressSockets sockets;
   attempt("cannot give the sandbox its network", [&] {
     on_own_thread([&] {
-      if (::setns(pidfd, CLONE_NEWNET) != 0) throw system_error("join the sandbox's network namespace");
+      if (::setns(place, CLONE_NEWNET) != 0) throw system_error("join the sandbox's network namespace");
       sockets = open_here();
     });
   });

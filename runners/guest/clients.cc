@@ -18,7 +18,8 @@ constexpr size_t kInputBacklog = 64u << 10;
 
 void update_events(Client& client) {
   uint32_t events = 0;
-  if (!client.command || client.command->pending_input.size < kInputBacklog) events |= EPOLLIN;
+  const Command* const command = client.command;
+  if (!command || (command->pending_input.size < kInputBacklog && !machine_input_is_full(*command))) events |= EPOLLIN;
   if (client.out.size) events |= EPOLLOUT;
   watch(client.source, events | EPOLLRDHUP);
 }
@@ -88,6 +89,12 @@ void close_descriptors(Client& client) {
   client.fd_count = 0;
 }
 
+// As at a timeout that is over, with all that this kills, again and again until nothing is left.
+void cut_off(Command& command) {
+  command.timeout_ms = 1;
+  if (!command.starting) command.deadline_us = monotonic_us();
+}
+
 void drop(Client& client) {
   if (client.dead) return;
   client.dead = true;
@@ -99,10 +106,12 @@ void drop(Client& client) {
   unwatch(client.source);
   close_fd(client.source.fd);
   forget_client(client);
+  forget_machine_client(client);
   if (client.holds) release_hold(client);
   if (Command* const command = client.command) {
     client.command = nullptr;
     if (client.owns_input && !waits_for_input(*command)) end_input(*command);
+    if (client.started && command->tied) cut_off(*command);
   }
   if (client.acts) note_activity();
 }
@@ -170,6 +179,7 @@ void list(Client& client) {
 }
 
 void resize(Command& command, uint16_t rows, uint16_t columns) {
+  if (command.stream) return resize_machine_command(command, rows, columns);
   if (!command.tty || command.output.fd < 0) return;
   const winsize size = {rows, columns, 0, 0};
   sys(__NR_ioctl, command.output.fd, TIOCSWINSZ, &size);
@@ -186,10 +196,23 @@ namespace {
 
 void signal(Command& command, uint32_t number) {
   if (!command.running) return;
+  if (keeper.config.is_machine()) return signal_machine_command(command, number);
   if (command.session) return signal_session_command(command, number);
   // The group exists once the command has left our own session, which its exec implies.
   if (command.entry && number > 0) command.early_signals |= uint64_t{1} << (number - 1);
   if (!command.entry && command.pid) sys(__NR_kill, signal_target(command, number), number);
+}
+
+// The main one, or else everybody.
+void stop_machine_commands() {
+  bool found = false;
+  for (Command* command = keeper.commands; command; command = command->next) {
+    if (!command->main || !command->running) continue;
+    found = true;
+    signal_machine_command(*command, keeper.config.stop_signal);
+  }
+  for (Command* command = keeper.commands; command && !found; command = command->next)
+    if (command->running) signal_machine_command(*command, keeper.config.stop_signal);
 }
 
 void stop(Client& client, uint64_t grace_ms) {
@@ -197,13 +220,15 @@ void stop(Client& client, uint64_t grace_ms) {
   if (keeper.ending || keeper.stop_us) return;
   int target = 0;
   for (const Command* command = keeper.commands; command; command = command->next) {
-    if (command->main && command->running) target = command->pid;
+    if (command->main && command->running) target = command->stream ? -1 : command->pid;
   }
+  keeper.at_once = grace_ms == 0;
   if (grace_ms == 0 || (!target && !keeper.running_count && !keeper.lingering_count)) {
     begin_end("stopped", "it was stopped");
     return;
   }
   keeper.stop_us = monotonic_us() + grace_ms * 1000;
+  if (keeper.config.is_machine()) return stop_machine_commands();
   // Without a main command PID 1 hands it to everybody.
   sys(__NR_kill, target ? target : keeper.init_pid, keeper.config.stop_signal);
 }
@@ -222,9 +247,15 @@ bool begin(Client& client, wire::Reader& reader) {
   }
   ClientOperation* const own = make<ClientOperation>();
   own->client = &client;
+  own->stops = strlen(request.kind) == 4 && memcmp(request.kind, "stop", 4) == 0;
   own->next = client.operations;
   client.operations = own;
   Failure failure = {};
+  if (keeper.ending && own->stops) {
+    // It needs no record to have what it wants.
+    on_begun(own, 0);
+    return true;
+  }
   if (keeper.ending) {
     failure.set("begin an operation in a sandbox that is ending", "", 0);
   } else if (begin_operation(own->operation, request, failure)) {
@@ -279,6 +310,8 @@ bool wakes(wire::Type type) {
     case wire::Type::Pause:
     case wire::Type::Hold:
     case wire::Type::Update:
+    case wire::Type::Machine:
+    case wire::Type::Control:
     // What they record may be a pause or a snapshot.
     case wire::Type::Begin:
     case wire::Type::End:
@@ -286,6 +319,21 @@ bool wakes(wire::Type type) {
     default:
       return true;
   }
+}
+
+bool handle_session(Client& client, wire::Type type, const char* data, size_t size) {
+  wire::Reader reader(data, size);
+  if (type == wire::Type::SessionOpen) {
+    open_session(client, data, size);
+    return true;
+  }
+  if (type == wire::Type::SessionList) {
+    list_sessions(client);
+    return true;
+  }
+  const Text id = reader.str();
+  if (reader.ok()) close_session(client, id);
+  return reader.ok();
 }
 
 // False when the frame makes no sense.
@@ -339,20 +387,30 @@ bool handle(Client& client, wire::Type type, const char* data, size_t size) {
     case wire::Type::List:
       list(client);
       return true;
-    case wire::Type::SessionOpen:
-      open_session(client, data, size);
+    case wire::Type::Machine:
+      begin_machine(client);
       return true;
+    case wire::Type::Relay:
+      relay(client, reader);
+      return reader.ok();
+    case wire::Type::Control:
+      control_machine(client, reader);
+      return reader.ok();
+    case wire::Type::SessionOpen:
+    case wire::Type::SessionList:
+    case wire::Type::SessionClose:
+      if (keeper.config.is_machine()) {
+        ask_machine(client, type, data, size);
+        return true;
+      }
+      return handle_session(client, type, data, size);
     case wire::Type::SessionRun:
+      if (keeper.config.is_machine()) {
+        run_in_machine_session(client, data, size);
+        return true;
+      }
       run_in_session(client, data, size);
       return true;
-    case wire::Type::SessionList:
-      list_sessions(client);
-      return true;
-    case wire::Type::SessionClose: {
-      const Text id = reader.str();
-      if (reader.ok()) close_session(client, id);
-      return reader.ok();
-    }
     case wire::Type::Wait:
       client.waits_for_end = true;
       return true;
@@ -507,6 +565,16 @@ bool has_open_operations() {
     if (client->operations) return true;
   }
   return false;
+}
+
+void end_stops() {
+  Buffer none = {};
+  for (Client* client = keeper.clients; client; client = client->next) {
+    for (ClientOperation *own = client->operations, *next = nullptr; own; own = next) {
+      next = own->next;
+      if (own->open && own->stops) end_client_operation(*own, "ok", none);
+    }
+  }
 }
 
 void tell_known(const NamedOperation* named) {

@@ -16,15 +16,6 @@ char chunk[kChunk];
 
 }  // namespace
 
-void write_number(char* to, uint32_t number) {
-  char digits[12];
-  unsigned count = 0;
-  do digits[count++] = static_cast<char>('0' + number % 10);
-  while (number /= 10);
-  while (count) *to++ = digits[--count];
-  *to = '\0';
-}
-
 int make_pipe(int* read_end, int* write_end) {
   int ends[2];
   const long made = sys(__NR_pipe2, ends, O_CLOEXEC);
@@ -162,7 +153,7 @@ long open_streams(Command& command, Entry& entry, uint16_t rows, uint16_t column
   return done < 0 ? done : 0;
 }
 
-// In our table only: the helper has had its own since it was cloned, and still goes by the numbers in `entry`.
+// In our table only: the command has had its own since it was cloned, and still goes by the numbers in `entry`.
 void close_child_ends(const Entry& entry) {
   if (entry.input >= 0) close_fd(entry.input);
   if (entry.output >= 0 && entry.output != entry.input) close_fd(entry.output);
@@ -181,8 +172,8 @@ void put_back(Entry* entry) {
 Entry* take_entry() {
   Entry* const entry = keeper.spare_entry ? keeper.spare_entry : make<Entry>();
   keeper.spare_entry = nullptr;
-  // Not the stacks: clearing them would touch pages that most commands never need.
-  memset(static_cast<void*>(entry), 0, offsetof(Entry, helper_stack));
+  // Not the stack: clearing it would touch pages that most commands never need.
+  memset(static_cast<void*>(entry), 0, offsetof(Entry, stack));
   return entry;
 }
 
@@ -250,6 +241,18 @@ void record_main(const Command& command) {
   append_record(keeper.main_record, command);
 }
 
+void log_command(const Command& command) {
+  Buffer text = {};
+  append_record(text, command);
+  text.append("\n");
+  if (keeper.commands_log < 0) {
+    keeper.commands_log = static_cast<int>(
+        open_at(keeper.directory, "commands.jsonl", O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600));
+  }
+  write_fd(keeper.commands_log, text.data, text.size);
+  text.clear();
+}
+
 void report(Command& command) {
   command.reported = true;
   if (command.operation.named) {
@@ -262,15 +265,7 @@ void report(Command& command) {
     send_result(*client, command);
     client->command = nullptr;
   }
-  Buffer text = {};
-  append_record(text, command);
-  text.append("\n");
-  if (keeper.commands_log < 0) {
-    keeper.commands_log = static_cast<int>(
-        open_at(keeper.directory, "commands.jsonl", O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600));
-  }
-  write_fd(keeper.commands_log, text.data, text.size);
-  text.clear();
+  if (keeper.config.output_limit != wire::kNoSpool) log_command(command);
   note_activity();
   if (command.main) {
     record_main(command);
@@ -420,6 +415,7 @@ void refuse_command(Client& client, Command* command, Strings& env, const Failur
 }
 
 void enter_command(Command& command) {
+  if (keeper.config.is_machine()) return enter_machine_command(command);
   Entry* const entry = command.entry;
   command.starting = false;
   command.start_us = monotonic_us();
@@ -443,6 +439,7 @@ void enter_command(Command& command) {
 void give_up_entering(Command& command, const Failure& failure) {
   Entry* const entry = command.entry;
   command.starting = false;
+  if (!entry) return fail_command(command, failure, false);
   close_child_ends(*entry);
   command.entry = nullptr;
   fail_command(command, failure, false);
@@ -461,6 +458,14 @@ void on_start_recorded(void* owner, long error) {
 
 }  // namespace
 
+void begin_when_recorded(Command& command) {
+  if (!command.operation.named) return enter_command(command);
+  command.starting = true;
+  command.start_disk.owner = &command;
+  command.start_disk.ready = on_start_recorded;
+  await_disk(command.start_disk);
+}
+
 Command* make_command() {
   Command* const command = make<Command>();
   command->cgroup = command->given_fd = -1;
@@ -473,7 +478,8 @@ Command* make_command() {
 void add_command(Command& command, uint64_t output_limit) {
   command.number = ++keeper.command_count;
   write_number(command.id, command.number);
-  command.spool.begin(keeper.spool_directory, command.id, output_limit ? output_limit : keeper.config.output_limit);
+  const bool wished = output_limit && keeper.config.output_limit != wire::kNoSpool;
+  command.spool.begin(keeper.spool_directory, command.id, wished ? output_limit : keeper.config.output_limit);
   command.start_us = monotonic_us();
   command.oom_kills = oom_kills();
   command.running = true;
@@ -492,6 +498,7 @@ void start_command(Client& client, Buffer frame, Session* shell_of) {
   const Text user = reader.str(), workdir = reader.str();
   Strings own = {};
   const bool read = command->argv.read(reader) && own.read(reader);
+  command->asked_size = static_cast<size_t>(reader.rest() - frame.data);
   OperationRequest request = {{"", 0}, "exec", 0, command->id, {"{}", 2}};
   if (reader.left()) {
     request.op_id = reader.str();
@@ -520,6 +527,7 @@ void start_command(Client& client, Buffer frame, Session* shell_of) {
   command->tty = flags & wire::kExecTty;
   command->main = flags & wire::kExecMain;
   command->detached = flags & wire::kExecDetach;
+  command->tied = flags & wire::kExecTied && !shell_of;
   command->has_stdin = command->tty || flags & wire::kExecStdin;
   if (!shell_of) {
     ++keeper.running_count;
@@ -527,11 +535,17 @@ void start_command(Client& client, Buffer frame, Session* shell_of) {
     client.owns_input = command->has_stdin;
     client.started = client.awaits_start = true;
   }
+  if (keeper.config.is_machine()) {
+    own.clear();
+    if (command->main) record_main(*command);
+    return begin_when_recorded(*command);
+  }
 
   Entry* const entry = take_entry();
   command->entry = entry;
   entry->config = &keeper.config;
   entry->init_pidfd = keeper.init_pidfd;
+  entry->self_pidfd = keeper.self_pidfd;
   entry->input = entry->output = entry->error = entry->place = entry->control = entry->terminal = -1;
   entry->tty = command->tty;
   // The sandbox's own is made when the image lacks it, as images expect; one that a caller names must be there.
@@ -566,16 +580,14 @@ void start_command(Client& client, Buffer frame, Session* shell_of) {
     client.awaits_start = false;
     return give_up_entering(*command, failure);
   }
-  if (!command->operation.named) return enter_command(*command);
-  command->starting = true;
-  command->start_disk.owner = command;
-  command->start_disk.ready = on_start_recorded;
-  await_disk(command->start_disk);
+  begin_when_recorded(*command);
 }
 
 void feed(Command& command, const char* data, size_t size) {
-  if (command.input.fd < 0 || command.input_ends) return;
+  const bool machine = keeper.config.is_machine();
+  if ((!machine && command.input.fd < 0) || command.input_ends) return;
   note_input(command, data, size);
+  if (machine) return feed_machine_command(command, data, size);
   if (!command.pending_input.size) {
     const long wrote = write_fd(command.input.fd, data, size);
     if (wrote < 0 && wrote != -EAGAIN) return close_source(command.input);
@@ -590,6 +602,7 @@ void feed(Command& command, const char* data, size_t size) {
 }
 
 void end_input(Command& command) {
+  if (keeper.config.is_machine()) return end_machine_input(command);
   if (command.tty) {
     // What ^D does at a terminal.
     const char end = 4;
@@ -637,6 +650,22 @@ void deliver(Command& command, unsigned stream, const char* data, size_t size) {
   }
 }
 
+namespace {
+
+// In a guest each piece has to go through its agent, the channel and the VMM: of a writer that goes on and on the next
+// one is read when more of it has come. A pipe takes 64 KiB in the meantime.
+bool is_to_gather(Command& command) {
+  constexpr uint64_t kGather = 2000;
+  if (keeper.config.output_limit != wire::kNoSpool || !command.running || command.ended) return false;
+  const uint64_t now = monotonic_us();
+  const bool goes_on = now - command.read_us < 3 * kGather;
+  command.read_us = now;
+  if (goes_on) command.gather_us = now + kGather;
+  return goes_on;
+}
+
+}  // namespace
+
 void on_output(Command& command, unsigned stream) {
   // Never without end: whoever writes as fast as we read would keep everybody else waiting. What has ended is read out
   // up to the largest pipe that it can have made (1 MiB).
@@ -660,7 +689,10 @@ void on_output(Command& command, unsigned stream) {
     } else {
       deliver(command.shell_of && !stream ? hearer_of(command) : command, stream, chunk, size);
     }
-    if (size < sizeof chunk && command.running) break;
+    if (size < sizeof chunk && command.running) {
+      if (!is_to_gather(command)) break;
+      return unwatch(source);
+    }
   }
   if (source.fd >= 0) watch(source, EPOLLIN);
 }
@@ -668,27 +700,14 @@ void on_output(Command& command, unsigned stream) {
 bool reap(int pid, int status) {
   for (Command* command = keeper.commands; command; command = command->next) {
     Entry* const entry = command->entry;
-    if (entry && entry->helper == pid) {
-      command->entry = nullptr;
-      command->pid = entry->pid;
-      if (entry->failure.failed()) {
-        fail_command(*command, entry->failure, entry->not_found);
-      } else if (!command->running) {
-        // It ended before its helper did, and was noticed first.
-        end_command(*command);
-      } else {
-        for (int signal = 1; signal <= 64; ++signal)
-          if (command->early_signals >> (signal - 1) & 1)
-            sys(__NR_kill, signal_target(*command, static_cast<uint32_t>(signal)), signal);
-      }
-      put_back(entry);
-      return true;
-    }
     if (pid != (entry ? entry->pid : command->pid) || pid <= 0) continue;
-    if (command->ended) {
-      command->pid = 0;
-      return true;
+    if (entry) {
+      command->entry = nullptr;
+      if (entry->failure.failed() && !command->ended) fail_command(*command, entry->failure, entry->not_found);
+      put_back(entry);
     }
+    command->pid = 0;
+    if (command->ended) return true;
     Result& result = command->result;
     const int signal = status & 0x7f;
     if (signal == 0) {
@@ -700,33 +719,51 @@ bool reap(int pid, int status) {
       result.signal = static_cast<uint32_t>(signal);
     }
     if (command->timed_out) result.cause = wire::Cause::TimedOut;
-    if (entry) {
-      // Whether it ran at all is known when the helper is reaped.
-      note_end(*command);
+    if (command->shell_of && !keeper.ending) {
+      // All of a session goes with its shell.
+      kill_command(*command);
+      remove_lingering();
+      command->give_up_us = monotonic_us() + kGiveUp;
+    }
+    const bool whole_tree = command->timed_out || command->shell_of;
+    command->emptying = whole_tree && !keeper.ending && !remove_cgroup(*command);
+    if (command->emptying) {
+      command->deadline_us = monotonic_us() + 1000;
     } else {
-      command->pid = 0;
-      if (command->shell_of && !keeper.ending) {
-        // All of a session goes with its shell.
-        kill_command(*command);
-        remove_lingering();
-        command->give_up_us = monotonic_us() + kGiveUp;
-      }
-      const bool whole_tree = command->timed_out || command->shell_of;
-      command->emptying = whole_tree && !keeper.ending && !remove_cgroup(*command);
-      if (command->emptying) {
-        command->deadline_us = monotonic_us() + 1000;
-      } else {
-        end_command(*command);
-      }
+      end_command(*command);
     }
     return true;
   }
   return false;
 }
 
+// One that has ended is left to reap().
+void note_entered() {
+  for (Command* command = keeper.commands; command; command = command->next) {
+    Entry* const entry = command->entry;
+    if (!entry || command->starting || is_on_its_way(*entry) || entry->failure.failed()) continue;
+    command->entry = nullptr;
+    command->pid = entry->pid;
+    put_back(entry);
+    for (int signal = 1; signal <= 64; ++signal)
+      if (command->early_signals >> (signal - 1) & 1)
+        sys(__NR_kill, signal_target(*command, static_cast<uint32_t>(signal)), signal);
+  }
+}
+
+uint64_t next_look(uint64_t now) {
+  for (const Command* command = keeper.commands; command; command = command->next)
+    if (command->entry && command->early_signals) return now + 1000;
+  return 0;
+}
+
 void check_timeouts(uint64_t now) {
   for (Command* command = keeper.commands; command; command = command->next) {
     if (command->ended || !command->deadline_us || now < command->deadline_us) continue;
+    if (keeper.config.is_machine()) {
+      check_machine_timeout(*command, now);
+      continue;
+    }
     if (command->session) {
       check_session_timeout(*command, now);
       continue;
@@ -779,6 +816,9 @@ void sweep_commands() {
       continue;
     }
     *at = command->next;
+    leave_stream(*command);
+    command->guest_id.clear();
+    command->guest_step.clear();
     command->spool.close();
     command->frame.clear();
     command->argv.clear();

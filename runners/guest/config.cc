@@ -76,6 +76,9 @@ bool Config::read_start(wire::Reader& reader, const int* fds, unsigned descripto
   namespace_fd = from.need(reader.u32());
   user_namespace_fd = from.take(reader.u32());
   program_fd = from.need(reader.u32());
+  load_fd = from.take(reader.u32());
+  load_bytes = reader.u64();
+  load_places = reader.str();
   cgroup_fd = from.need(reader.u32());
   cgroup_parent_fd = from.need(reader.u32());
   oom_fd = from.take(reader.u32());
@@ -99,6 +102,11 @@ bool Config::read_start(wire::Reader& reader, const int* fds, unsigned descripto
   }
   oom_score = reader.str();
   if (!remover.read(reader) || !remover_env.read(reader)) return false;
+  machine_error_fd = -1;
+  if (is_machine()) {
+    if (!machine.read(reader) || machine.count == 0) return false;
+    machine_error_fd = from.take(reader.u32());
+  }
   return reader.ok() && from.valid && reader.left() == 0 &&
          (user_namespace_fd >= 0) == ((flags & wire::kStartUserNamespace) != 0);
 }
@@ -145,9 +153,10 @@ bool Config::read_root(wire::Reader& reader, const int* fds, unsigned descriptor
   mount_count = reader.u32();
   if (mount_count > kMaxMounts) return false;
   for (uint32_t i = 0; i < mount_count; ++i) {
-    mounts[i].fd = from.need(reader.u32());
+    mounts[i].fd = from.take(reader.u32());
     mounts[i].kind = static_cast<wire::MountKind>(reader.u32());
     mounts[i].target = reader.str();
+    mounts[i].content = reader.str();
   }
   return reader.ok() && from.valid && reader.left() == 0 &&
          (network_fd < 0) == ((flags & wire::kStartHostNetwork) != 0);

@@ -21,9 +21,9 @@ struct Strings {
 };
 
 struct PreparedMount {
-  int fd;  ///< a detached mount
+  int fd;  ///< a detached mount; -1: a file that has this content
   wire::MountKind kind;
-  Text target;
+  Text target, content;
 };
 
 /// A cgroup of a v1 hierarchy that carries limits.
@@ -54,7 +54,10 @@ struct Config {
   Text workdir, user;
   uint32_t first_id, id_count;  ///< host ids that 0… inside stand for
   int directory_fd, namespace_fd, user_namespace_fd, program_fd, cgroup_fd, cgroup_parent_fd, oom_fd;
-  int trajectory_fd;  ///< directory of the log; -1: nothing is recorded
+  int load_fd;          ///< a file that tells how much has come of contents that are loaded on demand; -1: all is here
+  uint64_t load_bytes;  ///< of these contents
+  Text load_places;     ///< where in it 64-bit numbers stand whose sum that is; 64-bit numbers, unaligned
+  int trajectory_fd;    ///< directory of the log; -1: nothing is recorded
   uint32_t trajectory_checksum;
   Text cgroup_name;
   uint32_t limit_count;
@@ -63,12 +66,15 @@ struct Config {
   uint32_t resource_count;
   ResourceLimit resources[kMaxResourceLimits];
   Text oom_score;
+  Strings machine;               ///< kStartMachine: the VMM with its arguments
+  int machine_error_fd;          ///< its standard error; -1: nobody's
   Strings remover, remover_env;  ///< the program, with its arguments, that removes the sandbox; none: the caller does
 
   int root_fd, network_fd;  ///< network_fd: -1 for the host's
   uint32_t mount_count;
   PreparedMount mounts[kMaxMounts];
 
+  bool is_machine() const { return flags & wire::kStartMachine; }
   /// The host id of an id inside; ids beyond the map become the overflow id, which can own nothing here.
   uint32_t outside(uint32_t inside) const { return inside < id_count ? first_id + inside : 65534; }
   /// False when the frame does not hold what it must.

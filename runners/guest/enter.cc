@@ -161,15 +161,22 @@ int run_command(void* argument) {
   return execute(entry);
 }
 
-int help_in(void* argument) {
-  Entry& entry = *static_cast<Entry*>(argument);
+}  // namespace
+
+bool is_on_its_way(const Entry& entry) { return __atomic_load_n(&entry.on_its_way, __ATOMIC_ACQUIRE) != 0; }
+
+bool begin_entry(Entry& entry) {
+  // For our children only, and for this one only: whoever else we start belongs outside.
   const long joined = sys(__NR_setns, entry.init_pidfd, CLONE_NEWPID);
-  if (joined < 0) return fail(entry, "join the pid namespace", "", joined);
+  if (joined < 0) return fail(entry, "join the pid namespace", "", joined), false;
   clone_args args = {};
-  args.flags = CLONE_VM | CLONE_VFORK | CLONE_PARENT | CLONE_PARENT_SETTID | CLONE_INTO_CGROUP;
-  args.parent_tid = reinterpret_cast<uint64_t>(&entry.pid);
+  // Not CLONE_VFORK: a child that is stopped from inside must not stop the keeper.
+  args.flags = CLONE_VM | CLONE_CHILD_CLEARTID | CLONE_INTO_CGROUP;
+  args.exit_signal = SIGCHLD;
+  args.child_tid = reinterpret_cast<uint64_t>(&entry.on_its_way);
   args.cgroup = static_cast<uint64_t>(entry.cgroup);
   entry.late_procs = -1;
+  entry.on_its_way = 1;
   long pid = clone_on_stack(args, entry.stack, sizeof entry.stack, run_command, &entry);
   if (pid == -EAGAIN) {
     // The sandbox has used up its tasks, which counts for who is cloned into it and not for who joins.
@@ -177,24 +184,12 @@ int help_in(void* argument) {
     args.flags &= ~uint64_t{CLONE_INTO_CGROUP};
     args.cgroup = 0;
     if (entry.late_procs >= 0) pid = clone_on_stack(args, entry.stack, sizeof entry.stack, run_command, &entry);
+    if (entry.late_procs >= 0) close_fd(entry.late_procs);
   }
-  if (pid < 0) return fail(entry, "clone into the sandbox", "", pid);
-  return 0;
-}
-
-}  // namespace
-
-bool begin_entry(Entry& entry) {
-  clone_args args = {};
-  // Not CLONE_VFORK: a child that is stopped from inside must not stop the keeper.
-  args.flags = CLONE_VM;
-  args.exit_signal = SIGCHLD;
-  const long helper = clone_on_stack(args, entry.helper_stack, sizeof entry.helper_stack, help_in, &entry);
-  if (helper < 0) {
-    entry.failure.set("clone", "", helper);
-    return false;
-  }
-  entry.helper = static_cast<int>(helper);
+  // What we are in can always be asked for.
+  sys(__NR_setns, entry.self_pidfd, CLONE_NEWPID);
+  if (pid < 0) return fail(entry, "clone into the sandbox", "", pid), false;
+  entry.pid = static_cast<int>(pid);
   return true;
 }
 

@@ -26,12 +26,30 @@ void unwatch(Source& source) {
   source.events = 0;
 }
 
+namespace {
+constexpr uint64_t kPowerOffTimeout = 6'000'000;
+void kill_sandbox();
+}  // namespace
+
 void begin_end(const char* state, const char* reason) {
   if (keeper.ending) return;
+  // What is frozen could not write its disk out.
+  if (keeper.config.is_machine()) wake();
   keeper.ending = true;
   keeper.state = state;
   keeper.reason = reason;
   set_idle(false);
+  // What nobody will look at again needs no disk that is whole.
+  const bool disk_matters = !keeper.config.remover.count && !keeper.at_once && !keeper.init_ended;
+  if (keeper.config.is_machine() && disk_matters && power_off_machine()) {
+    keeper.kill_us = monotonic_us() + kPowerOffTimeout;
+    return;
+  }
+  kill_sandbox();
+}
+
+namespace {
+void kill_sandbox() {
   const long fd = open_at(keeper.config.cgroup_fd, "cgroup.kill", O_WRONLY | O_CLOEXEC);
   if (fd >= 0) {
     write_fd(static_cast<int>(fd), "1", 1);
@@ -40,10 +58,12 @@ void begin_end(const char* state, const char* reason) {
   // With PID 1 the kernel ends everything in its pid namespace, whatever cgroup it is in.
   if (!keeper.init_ended) sys(__NR_kill, keeper.init_pid, SIGKILL);
 }
+}  // namespace
 
 void note_activity() { keeper.idle_since_us = monotonic_us(); }
 
 bool is_busy() {
+  if (keeper.config.is_machine() && !has_machine()) return true;
   if (keeper.running_count || has_open_operations()) return true;
   for (const Client* client = keeper.clients; client; client = client->next) {
     if (client->command) return true;
@@ -106,6 +126,11 @@ bool take_charge(Failure& failure) {
     if (origin < 0) return failure.set("open", "/proc/self/ns/mnt", origin), false;
     keeper.origin_namespace = static_cast<int>(origin);
   }
+  if (keeper.config.flags & wire::kStartEgress) {
+    const long origin = open_at(0, "/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+    if (origin < 0) return failure.set("open", "/proc/self/ns/net", origin), false;
+    keeper.origin_network = static_cast<int>(origin);
+  }
   done = sys(__NR_setns, keeper.config.namespace_fd, CLONE_NEWNS);
   if (done < 0) return failure.set("join the mount namespace for keepers", "", done), false;
   close_fd(keeper.config.namespace_fd);
@@ -150,26 +175,37 @@ bool prepare_beside_init(Failure& failure) {
   return ok;
 }
 
+// What the sandbox of a machine sends out has a socket here for each connection.
+void allow_many_descriptors() {
+  rlimit64 limit = {};
+  sys(__NR_prlimit64, 0, RLIMIT_NOFILE, nullptr, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  sys(__NR_prlimit64, 0, RLIMIT_NOFILE, &limit, nullptr);
+}
+
 bool start_sandbox(Failure& failure) {
   int alive[2];
   const long piped = sys(__NR_pipe2, alive, O_CLOEXEC);
   if (piped < 0) return failure.set("make a pipe", "", piped), false;
   const long self = sys(__NR_pidfd_open, keeper.self_pid, 0);
   if (self < 0) return failure.set("open a pidfd of", "the keeper", self), false;
-  if (!begin_init(keeper.config, alive[0], static_cast<int>(self), failure)) return false;
+  keeper.self_pidfd = static_cast<int>(self);
+  if (!begin_init(keeper.config, alive[0], keeper.self_pidfd, failure)) return false;
   keeper.init_pid = finish_init(prepare_beside_init(failure), failure);
   if (keeper.init_pid < 0) return false;
   close_fd(alive[0]);
-  close_fd(static_cast<int>(self));
   // alive[1] stays open for as long as we live.
   const long pidfd = sys(__NR_pidfd_open, keeper.init_pid, 0);
   if (pidfd < 0) return failure.set("open a pidfd of", "PID 1", pidfd), false;
   keeper.init_pidfd = static_cast<int>(pidfd);
   const Config& config = keeper.config;
-  for (uint32_t i = 0; i < config.mount_count; ++i) close_fd(config.mounts[i].fd);
+  for (uint32_t i = 0; i < config.mount_count; ++i)
+    if (config.mounts[i].fd >= 0) close_fd(config.mounts[i].fd);
   close_fd(config.program_fd);
+  if (config.machine_error_fd >= 0) close_fd(config.machine_error_fd);
   if (config.user_namespace_fd >= 0) close_fd(config.user_namespace_fd);
-  if (config.network_fd >= 0) close_fd(config.network_fd);
+  if (config.network_fd >= 0 && !keeper.origin_network) close_fd(config.network_fd);
+  if (keeper.origin_network) allow_many_descriptors();
   return true;
 }
 
@@ -186,7 +222,7 @@ void on_signals() {
     if (reap_flush(static_cast<int>(pid), status)) continue;
     if (pid == keeper.init_pid) {
       keeper.init_ended = true;
-      begin_end("failed", "its PID 1 was killed");
+      begin_end("failed", keeper.config.is_machine() ? "its machine ended" : "its PID 1 was killed");
     } else if (!reap_reclaimer(static_cast<int>(pid))) {
       reap(static_cast<int>(pid), status);
     }
@@ -198,11 +234,13 @@ uint64_t earlier(uint64_t left, uint64_t right) { return left && (!right || left
 // Milliseconds for epoll_wait(2), -1: no end.
 int until_next_deadline(uint64_t now) {
   uint64_t next = earlier(earlier(keeper.end_us, keeper.stop_us), next_pause_deadline());
+  if (keeper.ending) next = earlier(keeper.kill_us, 0);
   if (keeper.config.idle_ms && !is_busy()) next = earlier(next, keeper.idle_since_us + keeper.config.idle_ms * 1000);
   for (const Command* command = keeper.commands; command; command = command->next) {
-    if (!command->ended) next = earlier(next, command->deadline_us);
+    if (!command->ended) next = earlier(earlier(next, command->deadline_us), command->gather_us);
   }
   if (keeper.sessions) next = earlier(next, next_question(now));
+  next = earlier(next, next_look(now));
   if (keeper.stop_us) next = earlier(next, now + 50'000);
   next = earlier(next, flush_due());
   if (!next) return -1;
@@ -215,6 +253,10 @@ void check_deadlines() {
   const uint64_t now = monotonic_us();
   check_timeouts(now);
   check_flush(now);
+  if (keeper.kill_us && now >= keeper.kill_us) {
+    keeper.kill_us = 0;
+    kill_sandbox();
+  }
   if (keeper.ending) return;
   if (keeper.end_us && now >= keeper.end_us) return begin_end("stopped", "its lifetime ended");
   if (keeper.config.idle_ms && !is_busy() && now >= keeper.idle_since_us + keeper.config.idle_ms * 1000) {
@@ -248,11 +290,18 @@ void dispatch(Source& source, uint32_t events) {
       return on_control(*static_cast<Session*>(source.owner));
     case SourceKind::Freezer:
       return on_freezer_event();
+    case SourceKind::Channel:
+      return on_machine_channel(events);
+    case SourceKind::Relay:
+      return on_relay(*static_cast<GuestStream*>(source.owner), events);
   }
 }
 
 void resume_readers() {
+  if (keeper.config.is_machine()) return resume_streams();
   for (Command* command = keeper.commands; command; command = command->next) {
+    if (command->gather_us && command->gather_us > monotonic_us()) continue;
+    command->gather_us = 0;
     if (!command->running || command->entry || has_backlog(*command)) continue;
     if (command->output.fd >= 0 && !command->output.events) watch(command->output, EPOLLIN);
     if (command->error.fd >= 0 && !command->error.events) watch(command->error, EPOLLIN);
@@ -263,6 +312,7 @@ void run_loop() {
   while (!keeper.init_ended) {
     epoll_event events[16];
     const long count = sys(__NR_epoll_pwait, keeper.epoll, events, 16, until_next_deadline(monotonic_us()), nullptr, 8);
+    note_entered();
     for (long i = 0; i < count; ++i) dispatch(*reinterpret_cast<Source*>(events[i].data), events[i].events);
     check_deadlines();
     resume_readers();
@@ -315,7 +365,10 @@ void say_farewell() {
 void finish() {
   finish_commands();
   finish_trajectory();
-  // Those whose helper was still to be reaped, too.
+  // Now also those are open whose beginning was on its way to the disk.
+  end_stops();
+  finish_trajectory();
+  // Those that were killed on their way, too.
   int status = 0;
   while (sys(__NR_wait4, -1, &status, 1, nullptr) > 0) {
   }
@@ -362,10 +415,12 @@ int run_keeper(char* shown) {
     return 1;
   }
   sys(__NR_fcntl, kStartFd, F_SETFL, O_RDWR | O_NONBLOCK);
+  keeper.creator = creator;
   keeper.started_wall_us = wall_time_us();
   const uint64_t now = monotonic_us();
   keeper.began_us = keeper.idle_since_us = now;
-  if (keeper.config.lifetime_ms) keeper.end_us = now + keeper.config.lifetime_ms * 1000;
+  // Of a machine they count from when its guest is ready.
+  if (keeper.config.lifetime_ms && !keeper.config.is_machine()) keeper.end_us = now + keeper.config.lifetime_ms * 1000;
   write_state();
   const uint32_t pids[] = {static_cast<uint32_t>(keeper.self_pid), static_cast<uint32_t>(keeper.init_pid)};
   send(*creator, wire::Type::Started, pids, sizeof pids);

@@ -11,7 +11,7 @@ namespace dsec::guest {
 int run_keeper(char* shown);
 
 /// Whose descriptor epoll reports.
-enum class SourceKind : uint32_t { Listener, Signals, Client, Output, Error, Input, Control, Freezer };
+enum class SourceKind : uint32_t { Listener, Signals, Client, Output, Error, Input, Control, Freezer, Channel, Relay };
 struct Source {
   SourceKind kind;
   int fd;           ///< -1: none
@@ -31,6 +31,7 @@ struct Result {
 };
 
 struct Session;
+struct GuestStream;
 
 /// One command of the sandbox. `id` names it.
 struct Command {
@@ -44,17 +45,24 @@ struct Command {
   Session* shell_of;  ///< it is the shell of this session, which lives as long as it is not reported
   uint32_t session;   ///< number of the session that it runs in; 0: a process of its own
   Source output, error, input;
+  size_t asked_size;  ///< of `frame`: what was asked for, without how it is recorded
+  GuestStream*
+      stream;       ///< of the machine's channel, which carries it instead of processes of ours; null: none (any more)
+  Buffer guest_id;  ///< what the guest calls it
+  Buffer guest_step;  ///< what result.failure points to when the guest has told it
   /// Signals that came while `entry` was there, by number - 1: its process group does not exist before its exec.
   uint64_t early_signals;
   int pid, cgroup;
   bool detached;  ///< whoever started it does not wait for its end
+  bool tied;      ///< or has to be there for it to go on
   bool tty, main, has_stdin, input_ends, running, timed_out;
   bool ended;     ///< its result stands
   bool reported;  ///< and was told; in between the disk is waited for when the caller named the operation
   bool starting;  ///< it is entered when its beginning is on the disk
   bool emptying;  ///< it has ended by its timeout; its result waits until nothing of its tree is left
   uint64_t start_us, deadline_us, give_up_us;  ///< monotonic; 0: none
-  uint64_t oom_kills;                          ///< of the sandbox when it began
+  uint64_t read_us, gather_us;  ///< when its output was read last; until when more of it is waited for, 0: it is not
+  uint64_t oom_kills;           ///< of the sandbox when it began
   Buffer pending_input;
   Spool spool;
   Result result;
@@ -73,7 +81,8 @@ struct ClientOperation {
   Client* client;  ///< null when its connection has ended
   Operation operation;
   DiskWait disk;
-  bool open;  ///< its beginning is on the disk, its end is not told
+  bool open;   ///< its beginning is on the disk, its end is not told
+  bool stops;  ///< ended by the end of the sandbox, whose last words nobody could answer
 };
 
 /// One connection of dsec.
@@ -104,6 +113,7 @@ struct Pause {
   Source events;  ///< cgroup.events while it is Freezing
   uint64_t give_up_us;
   int reclaimer_pid;       ///< child that gives memory back; 0: none
+  bool swaps;              ///< its memory may go to swap, which a limit of memory excludes while it runs
   uint64_t since_wall_us;  ///< paused since
   int64_t memory_before;   ///< bytes of the memory group when it was frozen; negative: there is no such group
 };
@@ -115,7 +125,8 @@ struct Lingering {
 
 struct Keeper {
   Config config;
-  int epoll, directory, commands_log, origin_namespace, init_pid, init_pidfd, self_pid;
+  int origin_network;  ///< the namespace to come back to from the machine's; 0: nothing goes out there
+  int epoll, directory, commands_log, origin_namespace, init_pid, init_pidfd, self_pid, self_pidfd;
   uint64_t start_ticks;
   SpoolDirectory spool_directory;
   Source listener, signals;
@@ -129,7 +140,11 @@ struct Keeper {
   uint64_t started_wall_us, ended_wall_us;
   uint64_t began_us;                        ///< monotonic
   uint64_t end_us, idle_since_us, stop_us;  ///< monotonic; 0: none
+  uint64_t kill_us;                         ///< when a machine that was told to end is killed; 0: it was not
   bool ending, init_ended;
+  bool unmade;         ///< nobody has it, as its making was given up: it leaves no record
+  bool at_once;        ///< it is not to end in its own time
+  Client* creator;     ///< whoever makes the sandbox, as long as it is there
   bool attended;       ///< who started the main command was there at its end, and removes the sandbox if it is to go
   const char* state;   ///< as state.json has it
   const char* reason;  ///< why it ends
@@ -150,6 +165,8 @@ bool is_busy();
 
 // commands.cc
 void start_command(Client& client, Buffer frame, Session* shell_of = nullptr);
+/// Enters it, once its beginning is on the disk where somebody relies on that.
+void begin_when_recorded(Command& command);
 /// Without number, and not in the list yet.
 Command* make_command();
 /// It gets its number and its spool, and runs from now on.
@@ -161,7 +178,6 @@ void linger(Lingering what);
 void close_source(Source& source);
 void set_nonblocking(int fd);
 int make_pipe(int* read_end, int* write_end);
-void write_number(char* to, uint32_t number);
 /// A new pseudo-terminal of the sandbox, for `user`. 0 or a negative errno.
 long open_terminal(const User& user, uint16_t rows, uint16_t columns, int& master, int& slave);
 void feed(Command& command, const char* data, size_t size);
@@ -174,8 +190,12 @@ void on_output(Command& command, unsigned stream);
 /// To the spool and to who is attached.
 void deliver(Command& command, unsigned stream, const char* data, size_t size);
 void on_input_room(Command& command);
-/// A child has ended: a helper, or the command itself.
+/// A command has ended.
 bool reap(int pid, int status);
+/// Notes which commands have reached their exec.
+void note_entered();
+/// When to look again, because a signal waits for that (monotonic); 0: no need.
+uint64_t next_look(uint64_t now);
 /// Kills what takes too long, and reports it once its whole tree is gone.
 void check_timeouts(uint64_t now);
 /// Reads what the pipes still hold, reports what is not reported.
@@ -223,8 +243,42 @@ bool has_backlog(const Command& command);
 void sweep_clients();
 /// Whether operations that clients carry out are open.
 bool has_open_operations();
+/// Of the sandbox that has ended: what its clients called a stop was carried out.
+void end_stops();
 /// The end of `named` is on the disk: tells those who asked for it.
 void tell_known(const NamedOperation* named);
+
+// machine.cc
+/// What commands, sessions and streams are in a sandbox that is a machine. They run in its guest, which has a keeper of
+/// its own; this one keeps what they say, and records.
+/// The channel is there, and the guest at its other end ready.
+void begin_machine(Client& client);
+/// Whether it is there, still.
+bool has_machine();
+/// Of a command whose beginning is on the disk.
+void enter_machine_command(Command& command);
+void feed_machine_command(Command& command, const char* data, size_t size);
+void end_machine_input(Command& command);
+bool machine_input_is_full(const Command& command);
+void resize_machine_command(Command& command, uint16_t rows, uint16_t columns);
+void signal_machine_command(Command& command, uint32_t number);
+/// The guest ends what takes too long; this one gives up on a guest that does not.
+void check_machine_timeout(Command& command, uint64_t now);
+/// Nobody waits for what its stream would still say.
+void leave_stream(Command& command);
+void ask_machine(Client& client, wire::Type type, const char* data, size_t size);
+void run_in_machine_session(Client& client, const char* frame, size_t size);
+void relay(Client& client, wire::Reader& reader);
+void control_machine(Client& client, wire::Reader& reader);
+void forget_machine_client(Client& client);
+void on_machine_channel(uint32_t events);
+void on_relay(GuestStream& stream, uint32_t events);
+/// A guest that stood still without knowing it learns what time it is, before anything else that it is asked.
+void tell_time();
+/// Gives the guest credit that was held back.
+void resume_streams();
+/// Asks the guest to write its disk out and to end. False: nobody could be asked.
+bool power_off_machine();
 
 // remover.cc
 /// Executes what removes the sandbox in place of the keeper; returns only when that is not possible.

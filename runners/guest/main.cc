@@ -1,3 +1,4 @@
+#include "runners/guest/agent/agent.h"
 #include "runners/guest/init.h"
 #include "runners/guest/keeper.h"
 #include "runners/guest/sys.h"
@@ -22,6 +23,8 @@ extern "C" [[noreturn]] void dsec_start(long* stack) {
   if (count == 2 && same(arguments[1], "init") && dsec::guest::sys(__NR_getpid) == 1) {
     dsec::guest::exit_now(dsec::guest::run_init());
   }
+  // As the kernel starts it from an initramfs.
+  if (count >= 1 && same(arguments[0], "/init") && dsec::guest::sys(__NR_getpid) == 1) dsec::guest::run_agent();
   if (count == 3 && same(arguments[1], "keeper")) dsec::guest::exit_now(dsec::guest::run_keeper(arguments[2]));
   say("dsec-init is started by dsec: see dsec-keeper(7)\n");
   dsec::guest::exit_now(2);

@@ -21,6 +21,9 @@ void destroy(T* object) {
   release(object, sizeof(T));
 }
 
+/// Its digits and a NUL: at most 11 bytes.
+void write_number(char* to, uint32_t number);
+
 bool is_utf8(const char* bytes, size_t count);
 
 /// Bytes that grow. Plain data: zero is a valid empty buffer, and clear() must be called by its owner.

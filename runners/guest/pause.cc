@@ -59,6 +59,22 @@ struct MemoryGroup {
   int64_t usage() const { return read_number(directory, v2 ? "memory.current" : "memory.usage_in_bytes"); }
 };
 
+// A limit of memory allows no swap. What stands still needs no memory, and cannot take more of it.
+void allow_swap(const MemoryGroup& group) {
+  if (!group.v2 || read_number(group.directory, "memory.swap.max") != 0) return;
+  keeper.pause.swaps = write_text(group.directory, "memory.swap.max", "max", 3) == 0;
+}
+
+// What is in swap stays there until it is used.
+void forbid_swap() {
+  if (!keeper.pause.swaps) return;
+  keeper.pause.swaps = false;
+  const MemoryGroup group;
+  // An update may have taken the limit away meanwhile.
+  if (group.v2 && read_number(group.directory, "memory.max") >= 0)
+    write_text(group.directory, "memory.swap.max", "0", 1);
+}
+
 /// A child writes to the group, since the kernel answers only when it has tried everything: meanwhile we must be able
 /// to resume, which kills the child.
 void start_reclaimer(const MemoryGroup& group) {
@@ -100,6 +116,7 @@ void fail_pausers(const char* step, const char* object, long error) {
 void thaw() {
   Pause& pause = keeper.pause;
   if (pause.reclaimer_pid) sys(__NR_kill, pause.reclaimer_pid, SIGKILL);
+  forbid_swap();
   if (pause.freezer == Freezer::Thawed) return;
   if (pause.events.fd >= 0) {
     unwatch(pause.events);
@@ -109,6 +126,7 @@ void thaw() {
   if (!keeper.ending) set_idle(true);
   write_text(keeper.config.cgroup_fd, "cgroup.freeze", "0", 1);
   pause.freezer = Freezer::Thawed;
+  tell_time();
 }
 
 void stop_pausing() {
@@ -139,7 +157,10 @@ void become_paused() {
     pause.since_wall_us = wall_time_us();
     keeper.state = "paused";
     write_state();
-    if (pause.memory_before > 0) start_reclaimer(group);
+    if (pause.memory_before > 0) {
+      allow_swap(group);
+      start_reclaimer(group);
+    }
   }
   if (!pause.reclaimer_pid) answer_pausers();
 }

@@ -72,10 +72,28 @@ void link_output(Buffer& parts, const Command& command) {
   }
 }
 
+void append_loaded(Buffer& out) {
+  const Config& config = keeper.config;
+  if (config.load_fd < 0) return;
+  uint64_t fetched = 0;
+  for (size_t at = 0; at + sizeof(uint64_t) <= config.load_places.size; at += sizeof(uint64_t)) {
+    uint64_t place = 0, bytes = 0;
+    memcpy(&place, config.load_places.data + at, sizeof place);
+    if (sys(__NR_pread64, config.load_fd, &bytes, sizeof bytes, place) == static_cast<long>(sizeof bytes))
+      fetched += bytes;
+  }
+  out.append(",\"on_demand\":{\"bytes\":");
+  out.append_number(static_cast<int64_t>(config.load_bytes));
+  out.append(",\"fetched\":");
+  out.append_number(static_cast<int64_t>(fetched));
+  out.append("}");
+}
+
 }  // namespace
 
 void append_command_record(Buffer& out, Command& command) {
   append_result_json(out, command);
+  append_loaded(out);
   Buffer files = {};
   if (fits_in_the_log(command.spool)) {
     append_inline(out, command.spool);

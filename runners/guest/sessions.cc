@@ -302,7 +302,8 @@ bool signal_members(const Session& session, uint32_t signal, Whom whom = Whom::A
   for (unsigned i = 0; i < count; ++i) handles[i] = static_cast<int>(sys(__NR_pidfd_open, pids[i], 0));
   // A pid may have become another's between the two calls; that one is no member.
   const unsigned left = read_members(session, still, kBatch);
-  for (unsigned i = 0; i < count; ++i) {
+  // The last of a pipeline first: it would end by itself, and well, when those before it are gone.
+  for (unsigned i = count; i-- > 0;) {
     if (handles[i] < 0) continue;
     if (contains(still, left, pids[i])) sys(__NR_pidfd_send_signal, handles[i], signal, nullptr, 0);
     close_fd(handles[i]);

@@ -1,6 +1,7 @@
 #include "runners/guest/setup.h"
 
 #include <asm/signal.h>
+#include <linux/audit.h>
 #include <linux/capability.h>
 #include <linux/mount.h>
 #include <linux/poll.h>
@@ -194,6 +195,32 @@ void put_away_spent_mounts(const Config& config) {
     if (config.mounts[i].kind == wire::MountKind::Spent) attach_in_place_of_root(config.mounts[i].fd);
 }
 
+// Mounts a file of the memory that the namespace for keepers has for them (guest_place.cc). It has no name any more
+// then, and goes with its mount. Root of the sandbox owns it and may write it, which counts as the sandbox's memory.
+long attach_content(const Text& id, const Text& content, int target) {
+  // One at a time.
+  const long memory = open_at(-100, "/files", O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (memory < 0) return memory;
+  const int files = static_cast<int>(memory);
+  const long opened = open_at(files, id.data, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+  long done = opened;
+  if (opened >= 0) {
+    const int file = static_cast<int>(opened);
+    const long wrote = write_fd(file, content.data, content.size);
+    done = wrote == static_cast<long>(content.size) ? 0 : wrote < 0 ? wrote : -ENOSPC;
+    if (done == 0) done = sys(__NR_open_tree, file, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | kAtEmptyPath);
+    close_fd(file);
+    if (done >= 0) {
+      const int mount = static_cast<int>(done);
+      done = attach(mount, target);
+      close_fd(mount);
+    }
+    sys(__NR_unlinkat, files, id.data, 0);
+  }
+  close_fd(files);
+  return done;
+}
+
 int build_root(const Config& config) {
   put_away_spent_mounts(config);
   long done = attach_in_place_of_root(config.root_fd);
@@ -206,7 +233,8 @@ int build_root(const Config& config) {
     const long target = open_target(root, mount.target.data, mount.kind);
     if (target == -ENOENT && mount.kind == wire::MountKind::Optional) continue;
     if (target < 0) return fail("open the mount point", mount.target.data, target);
-    done = attach(mount.fd, static_cast<int>(target));
+    done = mount.fd >= 0 ? attach(mount.fd, static_cast<int>(target))
+                         : attach_content(config.id, mount.content, static_cast<int>(target));
     close_fd(static_cast<int>(target));
     if (done < 0) return fail("attach", mount.target.data, done);
   }
@@ -233,12 +261,53 @@ bool follow_keeper() {
   return sys(__NR_ppoll, &ended, 1, &at_once, nullptr, 8) == 0;
 }
 
+#if defined(__x86_64__)
+constexpr uint32_t kArchitecture = AUDIT_ARCH_X86_64;
+#elif defined(__aarch64__)
+constexpr uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
+#endif
+
+// All that dsec-init does as PID 1, and its exec. A filter costs each sandbox time and memory by its length, and that
+// of commands, whose programs nobody knows, is twenty times as long.
+constexpr uint32_t kInitCalls[] = {__NR_execveat, __NR_getpid, __NR_prctl, __NR_rt_sigprocmask,  __NR_poll,
+                                   __NR_close,    __NR_wait4,  __NR_kill,  __NR_rt_sigtimedwait, __NR_exit_group};
+
+long install_init_filter() {
+  constexpr unsigned kCalls = sizeof kInitCalls / sizeof kInitCalls[0], kRefuse = 3 + kCalls;
+  sock_filter program[kRefuse + 2] = {
+      {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, arch)},
+      {BPF_JMP | BPF_JEQ | BPF_K, 0, kRefuse - 2, kArchitecture},
+      {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
+  };
+  for (unsigned i = 0; i < kCalls; ++i)
+    program[3 + i] = {BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint8_t>(kCalls - i), 0, kInitCalls[i]};
+  program[kRefuse] = {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | ENOSYS};
+  program[kRefuse + 1] = {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW};
+  const sock_fprog filter = {sizeof program / sizeof program[0], program};
+  return sys(__NR_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter);
+}
+
 // False when there will be none. Then descriptors are our own.
 bool await_root() {
   uint32_t root;
   while ((root = __atomic_load_n(&setup.root, __ATOMIC_ACQUIRE)) == kAwaited)
     sys(__NR_futex, &setup.root, 128 /* FUTEX_WAIT_PRIVATE */, kAwaited, nullptr, nullptr, 0);
   return root == kGiven;
+}
+
+// Who dies with the keeper as PID 1 of containers does, since follow_keeper(): what a VMM executes changes no ids.
+int execute_machine(const Config& config) {
+  if (config.machine_error_fd >= 0) {
+    const long heard = sys(__NR_dup3, config.machine_error_fd, 2, 0);
+    if (heard < 0) return fail("pass a descriptor", "", heard);
+  }
+  sys(__NR_close_range, 3, ~0u, 0);
+  const uint64_t none = 0;
+  sys(__NR_rt_sigprocmask, SIG_SETMASK, &none, nullptr, sizeof none);
+  static char path[] = "PATH=/usr/bin:/bin", locale[] = "LC_ALL=C.UTF-8";
+  static char* const kEnvironment[] = {path, locale, nullptr};
+  const long done = sys(__NR_execve, config.machine.items[0], config.machine.items, kEnvironment);
+  return fail("execute", config.machine.items[0], done);
 }
 
 // PID 1 before its exec, inside all namespaces but the old root.
@@ -252,10 +321,11 @@ int run_init(void*) {
     if (make_mount(wanted)) return 1;
   sys(__NR_setsid);
   sys(__NR_umask, 022);
-  constexpr uint64_t kKept = uint64_t{1} << CAP_KILL;  // to pass on signals
+  // To pass on signals; a VMM passes on none.
+  const uint64_t kept = config.is_machine() ? 0 : uint64_t{1} << CAP_KILL;
   done = sys(__NR_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   if (done < 0) return fail("set no_new_privs", "", done);
-  if (!drop_bounding(kKept, setup.failure)) return 1;
+  if (!drop_bounding(kept, setup.failure)) return 1;
 
   if (!await_root()) return 1;
   if (config.network_fd >= 0) {
@@ -265,8 +335,8 @@ int run_init(void*) {
   done = sys(__NR_unshare, CLONE_FILES);
   if (done < 0) return fail("separate the descriptors of", "PID 1", done);
   if (build_root(config)) return 1;
-  if (!limit_capabilities(kKept, setup.failure)) return 1;
-  if (!install_filter(config, setup.failure)) return 1;
+  if (!limit_capabilities(kept, setup.failure)) return 1;
+  if (config.is_machine()) return install_filter(config, setup.failure) ? execute_machine(config) : 1;
   done = sys(__NR_dup3, setup.alive, 3, 0);
   if (done < 0 && setup.alive != 3) return fail("pass a descriptor", "", done);
   const long program = sys(__NR_dup3, config.program_fd, 4, O_CLOEXEC);
@@ -274,6 +344,8 @@ int run_init(void*) {
   sys(__NR_close_range, 5, ~0u, 0);
   static char* const kArguments[] = {const_cast<char*>("dsec-init"), const_cast<char*>("init"), nullptr};
   static char* const kNothing[] = {nullptr};
+  done = install_init_filter();
+  if (done < 0) return fail("install the system call filter of", "PID 1", done);
   done = sys(__NR_execveat, 4, "", kArguments, kNothing, kAtEmptyPath);
   return fail("execute", "dsec-init", done);
 }

@@ -55,6 +55,43 @@ bool send_with_descriptors(int fd, const wire::FrameHeader& header, const void* 
   return sys(__NR_sendmsg, fd, &message, kDontWait | kNoSignal) == static_cast<long>(sizeof header + size);
 }
 
+long send_whole(int fd, const wire::FrameHeader& header, const void* data, size_t size, const int* fds,
+                unsigned count) {
+  struct {
+    Control head;
+    int fds[kMaxDescriptors];
+  } control = {};
+  control.head = {sizeof(Control) + count * sizeof(int), kSolSocket, kScmRights};
+  memcpy(control.fds, fds, count * sizeof(int));
+  const iovec part = {const_cast<wire::FrameHeader*>(&header), sizeof header};
+  const Message message = {nullptr, 0, &part, 1, count ? &control : nullptr, count ? control.head.size : 0, 0};
+  const long begun = sys(__NR_sendmsg, fd, &message, kNoSignal);
+  if (begun != static_cast<long>(sizeof header)) return begun < 0 ? begun : -EPIPE;
+  for (size_t at = 0; at < size;) {
+    const long sent = sys(__NR_sendto, fd, static_cast<const char*>(data) + at, size - at, kNoSignal, nullptr, 0);
+    if (sent <= 0) return sent < 0 ? sent : -EPIPE;
+    at += static_cast<size_t>(sent);
+  }
+  return 0;
+}
+
+bool receive_any(int fd, Buffer& frame) {
+  size_t wanted = sizeof(wire::FrameHeader);
+  char chunk[4096];
+  while (frame.size < wanted) {
+    const size_t missing = wanted - frame.size;
+    const long got = read_fd(fd, chunk, missing < sizeof chunk ? missing : sizeof chunk);
+    if (got <= 0) return false;
+    frame.append(chunk, static_cast<size_t>(got));
+    if (frame.size != sizeof(wire::FrameHeader)) continue;
+    wire::FrameHeader header;
+    memcpy(&header, frame.data, sizeof header);
+    if (header.length > wire::kMaxFrame) return false;
+    wanted += header.length;
+  }
+  return true;
+}
+
 bool receive_frame(int fd, wire::Type type, Buffer& frame, int* fds, unsigned& count) {
   struct {
     Control head;

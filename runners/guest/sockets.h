@@ -13,6 +13,11 @@ long send_parts(int fd, const iovec* parts, unsigned count);
 bool send_with_descriptors(int fd, const wire::FrameHeader& header, const void* data, size_t size, const int* fds,
                            unsigned count);
 
+/// One whole frame with descriptors over a blocking socket, however long. 0 or a negative errno.
+long send_whole(int fd, const wire::FrameHeader& header, const void* data, size_t size, const int* fds, unsigned count);
+
+/// Waits for one frame of any type, without descriptors; it stands in `frame`, with its header.
+bool receive_any(int fd, Buffer& frame);
 /// Waits for one frame of that type and its descriptors (at most kMaxDescriptors, close-on-exec). False when the peer
 /// closes or breaks the protocol.
 bool receive_frame(int fd, wire::Type type, Buffer& frame, int* fds, unsigned& count);

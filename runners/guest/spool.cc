@@ -19,7 +19,7 @@ void Spool::begin(SpoolDirectory& spool_directory, const char* exec_id, uint64_t
   directory = &spool_directory;
   id = exec_id;
   // Below this the quarters would not hold a record.
-  limit = output_limit < 4096 ? 4096 : output_limit;
+  limit = output_limit == wire::kNoSpool ? 0 : output_limit < 4096 ? 4096 : output_limit;
   head_fd = tail_fds[0][0] = tail_fds[0][1] = tail_fds[1][0] = tail_fds[1][1] = -1;
 }
 
@@ -90,7 +90,7 @@ size_t Spool::write_tail(unsigned stream, uint64_t time_us, const char* data, si
 void Spool::append(unsigned stream, uint64_t time_us, const char* data, size_t size) {
   Stream& state = streams[stream];
   state.written += size;
-  while (size > 0) {
+  while (size > 0 && limit > 0) {
     // By time the reader tells which half of the tail is the older one, also when one piece lies in both.
     if (time_us <= state.last_us) time_us = state.last_us + 1;
     state.last_us = time_us;

@@ -23,7 +23,7 @@ struct SpoolDirectory {
 struct Spool {
   SpoolDirectory* directory;
   const char* id;
-  uint64_t limit;  ///< bytes of each stream, records' headers included
+  uint64_t limit;  ///< bytes of each stream, records' headers included; 0: nothing is kept
 
   struct Stream {
     uint64_t written;       ///< by the command

@@ -53,25 +53,43 @@ void append_state(Buffer& out) {
 
 }  // namespace
 
+namespace {
+
+constexpr char kTemporary[] = ".tmp-state";
+
+// The record before the last, to be written over: to make and remove a file each time costs more than all the rest. Who
+// still reads it has it locked, and keeps it.
+int open_temporary() {
+  constexpr int kExclusive = 2, kNoWait = 4;
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC;
+  const int fd = static_cast<int>(open_at(keeper.directory, kTemporary, kFlags, 0600));
+  if (fd < 0 || sys(__NR_flock, fd, kExclusive | kNoWait) == 0) return fd;
+  close_fd(fd);
+  sys(__NR_unlinkat, keeper.directory, kTemporary, 0);
+  return static_cast<int>(open_at(keeper.directory, kTemporary, kFlags | O_EXCL, 0600));
+}
+
+}  // namespace
+
 // The keeper is the only writer. It does not wait for the disk: what a power cut takes is the last word of a sandbox of
 // a boot that is over, and readers take an empty file for none.
 void write_state() {
-  static constexpr char kTemporary[] = ".tmp-state";
+  static constexpr unsigned kExchange = 2;
+  if (keeper.unmade) {
+    sys(__NR_unlinkat, keeper.directory, "state.json", 0);
+    return;
+  }
   Buffer text = {};
   append_state(text);
-  const int fd = static_cast<int>(
-      open_at(keeper.directory, kTemporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
+  const int fd = open_temporary();
   long done = fd < 0 ? fd : write_fd(fd, text.data, text.size);
+  // Not by O_TRUNC: of a file that was emptied, ext4 writes what is new to the disk when it is closed.
+  if (done == static_cast<long>(text.size)) done = sys(__NR_ftruncate, fd, text.size);
   if (fd >= 0) close_fd(fd);
-  if (done == static_cast<long>(text.size)) {
+  if (done == 0) {
     // To replace a file, ext4 first writes the new one to the disk; to exchange two, it does not.
-    constexpr unsigned kExchange = 2;
     done = sys(__NR_renameat2, keeper.directory, kTemporary, keeper.directory, "state.json", kExchange);
-    if (done < 0) {
-      sys(__NR_renameat2, keeper.directory, kTemporary, keeper.directory, "state.json", 0);
-    } else {
-      sys(__NR_unlinkat, keeper.directory, kTemporary, 0);
-    }
+    if (done < 0) sys(__NR_renameat2, keeper.directory, kTemporary, keeper.directory, "state.json", 0);
   }
   text.clear();
 }

@@ -7,6 +7,10 @@ extern "C" {
 void* memcpy(void* to, const void* from, size_t size) {
 #if defined(__x86_64__)
   void* const start = to;
+  // As fast as bytes where a processor has that in hardware, and much faster where one is emulated.
+  size_t words = size / 8;
+  size %= 8;
+  asm volatile("rep movsq" : "+D"(to), "+S"(from), "+c"(words) : : "memory");
   asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(size) : : "memory");
   return start;
 #else

@@ -229,7 +229,8 @@ UniqueFd CgroupHost::keepers_group() const {
   }
 }
 
-void CgroupHost::remove_unused_parents() const {
+void CgroupHost::remove_unused_parents(std::chrono::milliseconds patience) const {
+  const auto end = std::chrono::steady_clock::now() + patience;
   const std::lock_guard lock(state_->mutex);
   for (State::Hierarchy& hierarchy : state_->list) {
     if (hierarchy.of_classes) continue;  // it is the administrator's
@@ -238,7 +239,9 @@ void CgroupHost::remove_unused_parents() const {
     hierarchy.parent.reset();
     const UniqueFd parent = open_group(hierarchy.mount.get(), path);
     if (!parent || ::flock(parent.get(), LOCK_EX | LOCK_NB) != 0) continue;
-    if (hierarchy.v2) ::unlinkat(parent.get(), kKeepers, AT_REMOVEDIR);
+    while (hierarchy.v2 && ::unlinkat(parent.get(), kKeepers, AT_REMOVEDIR) != 0 && errno == EBUSY &&
+           std::chrono::steady_clock::now() < end)
+      ::usleep(1000);
     // Both fail while somebody is in them, and that is right. The lock ends with the descriptor.
     ::unlinkat(hierarchy.mount.get(), path.c_str(), AT_REMOVEDIR);
   }

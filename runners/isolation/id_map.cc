@@ -123,10 +123,10 @@ IdRange id_range(std::string_view subuid, std::string_view subgid) {
 
 IdRange host_id_range() { return id_range(text_of("/etc/subuid"), text_of("/etc/subgid")); }
 
-IdMap id_map_for(std::string_view sandbox_id, const IdRange& range) {
+IdMap id_map_for(std::string_view text, const IdRange& range) {
   // FNV-1a; the ids are random already.
   std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : sandbox_id) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   return {.first = range.first + static_cast<std::uint32_t>(hash % range.blocks) * kIdCount, .count = kIdCount};
 }
 
@@ -139,7 +139,8 @@ class NewUserNamespace::Child {
     sigset_t all, before;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    pid_ = ::clone(obey, stack_ + sizeof stack_, CLONE_VM | flags, &orders);
+    // It may live for long: with descriptors of its own it would hold all that we have open now, and so our locks.
+    pid_ = ::clone(obey, stack_ + sizeof stack_, CLONE_VM | CLONE_FILES | flags, &orders);
     const int number = errno;
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     if (pid_ >= 0) return;
@@ -170,31 +171,35 @@ class NewUserNamespace::Child {
   UniqueFd namespace_file(const char* name) const {
     return open_file("/proc/" + std::to_string(pid_) + "/ns/" + name, O_RDONLY);
   }
-  Orders orders;
-
- private:
-  bool lives() const {
+  bool lives() const noexcept {
     siginfo_t ended = {};
     return ::waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOHANG | WNOWAIT | __WALL) == 0 &&
            ended.si_pid == 0;
   }
+  Orders orders;
 
+ private:
   pid_t pid_ = -1;
   alignas(16) char stack_[16384];
 };
 
-NewUserNamespace::NewUserNamespace(const IdMap& map, Network network) : child_(std::make_unique<Child>(CLONE_NEWUSER)) {
+NewUserNamespace::NewUserNamespace(const IdMap& map, Network network)
+    : map_(map), child_(std::make_unique<Child>(CLONE_NEWUSER)) {
   attempt("map ids of a new user namespace", [&] {
     write_map(child_->pid(), "uid_map", map.line());
     write_map(child_->pid(), "gid_map", map.line());
     fd_ = child_->namespace_file("user");
   });
   if (network == Network::With) {
-    child_->orders.enter(Orders::kMapped);
-  } else {
+    begin_network();
+  } else if (network == Network::Without) {
     ::kill(child_->pid(), SIGKILL);
   }
 }
+
+bool NewUserNamespace::maker_lives() const noexcept { return child_->lives(); }
+
+void NewUserNamespace::begin_network() noexcept { child_->orders.enter(Orders::kMapped); }
 
 UniqueFd NewUserNamespace::take_network() {
   const std::unique_ptr<Child> child = std::move(child_);

@@ -44,18 +44,18 @@ IdRange id_range(std::string_view subuid, std::string_view subgid);
 /// The same from this host's files.
 IdRange host_id_range();
 
-/// The map of a sandbox: a block chosen by its id, so that it need not be recorded and stays the same when the sandbox
-/// is started again. Two sandboxes share a block only by chance, or when the range has few: their files and processes
-/// are kept apart by namespaces either way; what they then share is the kernel's per-user quotas.
-IdMap id_map_for(std::string_view sandbox_id, const IdRange& range);
+/// The map of a sandbox: a block chosen by a text of its own. Two sandboxes share a block only by chance, or when the
+/// range has few: their files and processes are kept apart by namespaces either way; what they then share is the
+/// kernel's per-user quotas.
+IdMap id_map_for(std::string_view text, const IdRange& range);
 
 /// A user namespace with this map. Made by a short-lived child that shares our memory and runs a few instructions, so
 /// it is cheap in a large process.
 class NewUserNamespace {
  public:
   /// With: the child also makes a network namespace that belongs to it, with its loopback up, while the caller goes on.
-  /// That takes longer than anything else that a sandbox is made of.
-  enum class Network { Without, With };
+  /// That takes longer than anything else that a sandbox is made of. Later: not before begin_network().
+  enum class Network { Without, With, Later };
   /// Throws Error with a hint when user namespaces are off or used up.
   explicit NewUserNamespace(const IdMap& map, Network network = Network::Without);
   NewUserNamespace(NewUserNamespace&&) noexcept;
@@ -65,12 +65,18 @@ class NewUserNamespace {
   /// For idmap_mount() and setns().
   int fd() const noexcept { return fd_.get(); }
   UniqueFd release() noexcept { return std::move(fd_); }
-  /// Waits until the network namespace is there and ends the child; once, and only after Network::With. Throws Error.
+  const IdMap& map() const noexcept { return map_; }
+  void begin_network() noexcept;
+  /// The child, which ends with the thread that called the constructor.
+  bool maker_lives() const noexcept;
+  /// Waits until the network namespace is there and ends the child; once, and only after Network::With or
+  /// begin_network(). Throws Error.
   UniqueFd take_network();
 
   class Child;
 
  private:
+  IdMap map_;
   std::unique_ptr<Child> child_;
   UniqueFd fd_;
 };

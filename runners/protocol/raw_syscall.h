@@ -4,7 +4,10 @@
 /// parent's memory have no errno to trample on.
 namespace dsec::runners {
 
-#if defined(__x86_64__)
+#if defined(DSEC_FAKE_SYSCALLS)
+/// Of a test, which is the kernel.
+long syscall6(long number, long a, long b, long c, long d, long e, long f);
+#elif defined(__x86_64__)
 inline long syscall6(long number, long a, long b, long c, long d, long e, long f) {
   long result;
   register long r10 asm("r10") = d;

@@ -11,7 +11,7 @@
 namespace dsec::runners::wire {
 
 /// Raised when a frame changes its meaning; a keeper answers Hello with its own, and a newer dsec speaks the older one.
-inline constexpr uint32_t kVersion = 2;
+inline constexpr uint32_t kVersion = 3;
 
 /// Frames longer than this are refused: argv and environment of one command may reach the kernel's usual 2 MiB, and
 /// they stand in its recorded request as well.
@@ -44,15 +44,21 @@ enum class Type : uint16_t {
                       ///< u64 output_limit, str text, str op_id, u32 origin, str request; answered as Exec is
   SessionList = 66,   ///< answered by Session for each, then Done
   SessionClose = 67,  ///< str session; answered by Done when its processes are gone
-  Root = 14,          ///< u32 root, u32 network namespace (none: the host's), u32 count, for each mount u32 descriptor,
-                      ///< u32 MountKind, str target; only after Start, and before its answer
+  Root = 14,          ///< u32 root, u32 network namespace (none: the host's), u32 count, for each mount u32 descriptor
+                      ///< (none: a file in memory), u32 MountKind, str target, str content of such a file; only after
+                      ///< Start, and before its answer
   Pause = 20,         ///< answered by Done when everything is frozen and its memory was given back, or by Failed
   Resume = 21,        ///< answered by Done; every other request resumes, too, but for those that
                       ///< only look (List, SessionList, Wait), record (Begin, End) or freeze
   Update =
       23,  ///< u64 lifetime_ms, u64 idle_ms, u64 idle_pause_ms, u64 output_limit (0: none), u32 UpdateFlags, u32 count,
            ///< for each group of a limit u32 parent, u32 tasks (descriptors), str name; answered by Done
-  Hold = 22,  ///< answered by Done when everything is frozen; it stays so until this connection ends
+  Machine = 24,  ///< with a descriptor: the channel of the sandbox's machine, whose guest is ready; before it nothing
+                 ///< can be asked of the guest. Answered by Done
+  Relay = 25,    ///< u32 RelayFlags, then what opens a stream of the channel after its window, with a descriptor: a
+                 ///< socket whose bytes are the stream's. Answered by Relayed when the stream has ended
+  Control = 26,  ///< u16 channel::Type of a request on stream 0, then its fields; answered by Controlled
+  Hold = 22,     ///< answered by Done when everything is frozen; it stays so until this connection ends
   // keeper to dsec
   Started = 32,      ///< u32 pid of the keeper, u32 pid of PID 1, as the keeper sees them
   Failed = 33,       ///< u32 errno (0: none), str what was attempted
@@ -70,8 +76,10 @@ enum class Type : uint16_t {
                   ///< when that one has ended
   Begun = 43,     ///< u64 sequence; 0: nothing is recorded
   Recorded = 44,  ///< u64 sequence
-  Session = 80,   ///< str id, str name, u32 whether it has a TTY, u64 time_us when it was opened, u32 commands so
-                  ///< far, str exec_id of the one that runs or empty, strs argv of its shell
+  Relayed = 46,   ///< u32 errno (0: none), str message (empty: it went well)
+  Controlled = 47,  ///< u16 channel::Type of the answer, then its fields
+  Session = 80,     ///< str id, str name, u32 whether it has a TTY, u64 time_us when it was opened, u32 commands so
+                    ///< far, str exec_id of the one that runs or empty, strs argv of its shell
 };
 
 struct FrameHeader {
@@ -86,6 +94,7 @@ enum ExecFlags : uint32_t {
   kExecStdin = 2,
   kExecMain = 4,
   kExecDetach = 8,  ///< nobody stays with it; with kExecStdin its input is open for who attaches
+  kExecTied = 16,   ///< everything that it started ends with the connection that asked for it
 };
 
 enum EndFlags : uint32_t {
@@ -103,6 +112,13 @@ enum StartFlags : uint32_t {
   kStartCoreScheduling = 8,  ///< shares no core with what is not of this sandbox
   kStartIdlePolicy = 16,     ///< its processes have SCHED_IDLE
   kStartIdle = 32,           ///< its groups are idle, but for when it is made, frozen or ended
+  kStartMachine = 64,        ///< PID 1 is a VMM, which the frame's last fields tell: strs argv, u32 descriptor of what
+                             ///< it says on its standard error; commands run in its guest, see guest_channel.h
+  kStartEgress = 128,        ///< and what the guest's sandbox sends goes out in the machine's network namespace
+};
+
+enum RelayFlags : uint32_t {
+  kRelayDetached = 1,  ///< the stream goes on without the connection that asked for it, until its socket is closed
 };
 
 enum UpdateFlags : uint32_t {
@@ -124,6 +140,10 @@ enum class MountKind : uint32_t {
 };
 
 using dsec::SpoolRecord;
+
+/// As an output limit in Start: nothing is kept here, and whoever is attached keeps what it wants. Of a guest, whose
+/// memory it would take.
+inline constexpr uint64_t kNoSpool = ~uint64_t{0};
 
 /// Spool files of a command, in spool/: <exec_id>.head, then for each stream two halves of its tail, of which the older
 /// one is dropped when the younger is full: <exec_id>.<stream>a and <exec_id>.<stream>b.

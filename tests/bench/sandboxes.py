@@ -18,6 +18,9 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+
+import leftovers
 from support.measuring import BIN, LONG, PAIRS, compare, home_with_layer, number, numbers
 
 IDLE = [1000, 5000] if LONG else [int(os.environ.get("DSEC_BENCH_IDLE", "1000"))]
@@ -72,9 +75,19 @@ def recording(tree: Path, name: str) -> bool:
     return met
 
 
+def left_on_host(home: Path) -> list[str]:
+    """Records, processes, control groups and mounts of this home's sandboxes."""
+
+    def look() -> list[str]:
+        return [*(path.name for path in (home / "sandboxes").iterdir()), *leftovers.processes_of(home).values(),
+                *map(str, leftovers.cgroups_of(leftovers.host_id_of(home))), *leftovers.mounts_below(home / "sandboxes")]
+
+    return leftovers.settle(look)
+
+
 def density(home: Path, count: int) -> bool:
     each, first, last = numbers(BIN / "bench_sandboxes", "idle", "base/true", count)
-    left = sorted(path.name for path in (home / "sandboxes").iterdir())
+    left = left_on_host(home)
     met = each <= 700 and last >= 150 and not left
     print(f"{count} idle sandboxes: {each:.0f} KiB each (goal 700), {first:.0f}/s first and {last:.0f}/s last (goal 150),"
           f" {len(left)} left afterwards{'' if met else ', missed'}", flush=True)

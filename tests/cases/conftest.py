@@ -19,5 +19,5 @@ def dsec(work):
     tool = Dsec(work / "home", work)
     yield tool
     collected = tool.run("gc")
-    faults = leftovers.sweep(tool.home, [])
+    faults = leftovers.sweep(tool.home)
     assert not faults, "left on the host after gc:\n" + "\n".join(faults) + f"\n{collected}"

@@ -3,6 +3,7 @@
 import pytest
 from git_repo import GitRepo
 from git_server import GitServer
+from ssh_server import SshAgent, SshServer
 
 
 @pytest.fixture
@@ -70,6 +71,23 @@ def test_credentials_come_from_the_url_netrc_and_helpers(dsec, work, repo):
             f'[credential "{server.url}"]\n\thelper = "!f() {{ echo username=me; echo password=s3cret; }}; f"\n')
         dsec.ok("import", "workspace/x", f"git:{server.url}/r.git@main", env={"HOME": str(work)})
         assert "s3cret" not in str(dsec.json("layer", "inspect", "workspace/x"))
+
+
+def test_an_ssh_agents_key_opens_a_private_repository(dsec, work, repo):
+    (work / ".ssh").mkdir()
+    with SshAgent(work) as agent, SshServer(agent.public) as server:
+        source = f"git:ssh://me@127.0.0.1:{server.port}{work}/served/r.git@main"
+        env = {"SSH_AUTH_SOCK": str(agent.socket)}
+        # Nobody is trusted who is not known, and the key is not even offered.
+        message = dsec.fails(1, "import", "workspace/x", source, env=env)
+        assert "ssh 127.0.0.1 once" in message and server.asked == [], message
+        (work / ".ssh" / "known_hosts").write_text(server.known_host)
+        message = dsec.fails(1, "import", "workspace/x", source)
+        assert "credentials tried: the ssh agent" in message and "ssh-add" in message, message
+        assert no_leftovers(dsec)
+        dsec.ok("import", "workspace/x", source, env=env)
+        assert inputs_of(dsec)["commit"] == repo.second
+        assert server.asked and all(asked.startswith("me ecdsa") for asked in server.asked)
 
 
 def test_a_repositorys_own_helper_is_never_asked(dsec, work, repo):

@@ -66,6 +66,23 @@ def test_each_limit_is_a_flag(dsec):
     dsec.ok("import", "base/x", "tar:-", input=tar)
 
 
+def test_an_input_packed_more_often_than_allowed_is_refused_and_the_flag_allows_it(dsec):
+    tar = gzip.compress(tar_of(("zeros", bytes(65 << 20))))
+    err = dsec.fails(1, "import", "base/x", "tar:-", "--max-ratio", "100", input=tar)
+    assert "size-limit: unpacks to more than 100 times its size" in err and "try: allow more with --max-ratio" in err, err
+    assert left_behind(dsec.home) == []
+    dsec.ok("import", "base/x", "tar:-", "--max-ratio", "2000", input=tar)
+
+
+def test_a_wrong_value_is_a_mistake_of_usage(dsec):
+    tar = gzip.compress(tar_of(("zeros", bytes(70 << 20))))
+    for flags, words in [(("--max-ratio", "0"), "--max-ratio 0 would refuse every input"),
+                         (("--platform", "amd64"), "'amd64' is no platform")]:
+        err = dsec.fails(2, "import", "base/x", "tar:-", *flags, input=tar)
+        assert words in err, err
+    assert left_behind(dsec.home) == []
+
+
 def test_what_is_no_source_is_a_mistake_of_usage(dsec):
     assert "one of docker://HOST" in dsec.fails(2, "import", "base/x", "tra:x.tar")
     assert "did you mean tar:?" in dsec.fails(2, "import", "base/x", "tra:x.tar")

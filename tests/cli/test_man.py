@@ -10,7 +10,7 @@ PAGES = sorted(MAN.glob("*.1.md"))
 # Every verb has these; dsec(1) tells of them once.
 COMMON = {"-o", "--output", "-h", "--help"}
 # Flags of `run` and `create` that stand in sections of their own, since both have them.
-SHARED = {"run": ["MAKING A SANDBOX", "RUNNING A COMMAND"], "create": ["MAKING A SANDBOX"], "exec": ["RUNNING A COMMAND"],
+SHARED = {"run": ["MAKING A SANDBOX", "RUNNING A COMMAND"], "registry trace": ["MAKING A SANDBOX"], "create": ["MAKING A SANDBOX"], "exec": ["RUNNING A COMMAND"],
           **{f"fn {verb}": ["NAMING A FUNCTION"] for verb in ("run", "judge", "bench", "ls", "pool")}}
 
 

@@ -1,6 +1,7 @@
 """Layers travel from one home to another through a registry: the verbs publish, pull, registry, gc and system df."""
 
 import io
+import json
 import os
 import random
 import signal
@@ -70,6 +71,18 @@ def test_a_path_that_is_no_3fs_is_not_taken_for_one(dsec, registry, layer):
     assert not registry.exists()
     dsec.ok("publish", "base/x:1", "--to", f"3fs://{registry}", "--allow-any-fs")
     dsec.ok("registry", "check", f"file://{registry}")
+
+
+def test_a_tag_that_cannot_be_read_is_listed_as_such(dsec, registry, layer):
+    dsec.ok("publish", "base/x:1", "--to", f"file://{registry}")
+    hex = layer["digest"].removeprefix("sha256:")
+    [manifest] = [path for path in (registry / "manifests").rglob("*") if path.is_file() and hex in path.name]
+    manifest.chmod(0o644)
+    manifest.write_text("{}")
+    result = dsec.run("registry", "tags", f"file://{registry}")
+    assert result.code == 1 and "base/x:1" in result.out and "base/x:1: " in result.err
+    told = dsec.run("registry", "tags", f"file://{registry}", "-o", "json")
+    assert told.code == 1 and json.loads(told.out)["problem"]
 
 
 def test_registries_have_names(dsec, other, registry, layer):

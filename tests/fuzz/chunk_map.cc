@@ -14,11 +14,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   // Blobs that a map of about this size could be of.
   for (const std::uint64_t chunks :
        {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{8}, (std::uint64_t{size} - 128) * 8}) {
-    const std::uint64_t blob = chunks * kChunkSize;
-    const auto map = ChunkMap::parse(bytes, blob);
-    if (!map) continue;
-    // What is accepted is what would be written, and counts no more chunks than there are.
-    if (map->bytes() != bytes || map->present() > map->chunks() || map->has(map->chunks())) std::abort();
+    for (const std::uint64_t blob : {chunks * kChunkSize, chunks * kLargeChunkSize}) {
+      const auto map = ChunkMap::parse(bytes, blob);
+      if (!map) continue;
+      // What is accepted is what would be written, and counts no more chunks than there are.
+      if (map->bytes() != bytes || map->present() > map->chunks() || map->has(map->chunks())) std::abort();
+    }
   }
   return 0;
 }

@@ -47,6 +47,17 @@ void fuzz_http(std::string_view bytes) {
   }
 }
 
+// What is HTTP to us must be HTTP to who looks for it in other protocols, however it is cut.
+void fuzz_first_line(std::string_view bytes) {
+  FirstLine whole, pieces;
+  const bool named = whole.names_http(bytes);
+  bool named_in_pieces = false;
+  for (std::size_t at = 0; at < bytes.size() && !named_in_pieces; ++at)
+    named_in_pieces = pieces.names_http(bytes.substr(at, 1));
+  const bool read = parse_http_head(bytes).state == HttpHead::State::Done;
+  if (named != named_in_pieces || (read && !named)) __builtin_trap();
+}
+
 void fuzz_tls(std::string_view bytes) {
   const TlsHello hello = parse_tls_hello(bytes);
   if (hello.server_name != normal_host_name(hello.server_name)) __builtin_trap();
@@ -66,7 +77,7 @@ void fuzz_rule(std::string_view bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
-  switch (data[0] % 4) {
+  switch (data[0] % 5) {
     case 0:
       fuzz_dns(bytes);
       break;
@@ -75,6 +86,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       break;
     case 2:
       fuzz_tls(bytes);
+      break;
+    case 3:
+      fuzz_first_line(bytes);
       break;
     default:
       fuzz_rule(bytes);

@@ -45,7 +45,7 @@ void use(const fs::path& place) {
   std::vector<std::string> left_out;
   export_atif(trajectory, mask, left_out);
   const ReportWords words{[](const Operation& operation) { return operation.kind; },
-                          [](const Operation&) { return std::string(); },
+                          [](const Trajectory&, const Operation&) { return std::string(); },
                           [](const std::string&, const std::string&) { return std::string(); }};
   write_report({.trajectory = trajectory, .against = &trajectory}, mask, words, [](std::string_view) {});
 }

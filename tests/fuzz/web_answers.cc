@@ -1,11 +1,12 @@
-// What web servers and buckets answer, and what the AWS tools keep: catalogues, listings, refusals, profiles. The first
-// byte chooses the parser; the only exception that is forgiven is Error.
+// What web servers and buckets answer, and what the AWS tools keep: catalogues, listings, refusals, profiles, and the
+// record of gc. The first byte chooses the parser; the only exception that is forgiven is Error.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
 
 #include "core/base/error.h"
+#include "registry/collect/condemned.h"
 #include "registry/layout/catalogue.h"
 #include "registry/layout/layout.h"
 #include "registry/web/s3_answer.h"
@@ -21,7 +22,7 @@ void require(bool holds) {
 }
 
 void parse(unsigned char which, const std::string& text) {
-  switch (which % 5) {
+  switch (which % 6) {
     case 0: {
       // No name leads out of its place, and what is taken comes back the same.
       const std::vector<std::string> names = parse_catalogue(text);
@@ -41,8 +42,13 @@ void parse(unsigned char which, const std::string& text) {
       for (const auto& [section, settings] : parse_aws_file(text))
         for (const auto& [name, value] : settings) require(value.find('\n') == std::string::npos);
       break;
-    default:
+    case 4:
       check_marker_text(text);
+      break;
+    default: {
+      const CondemnedNote note = CondemnedNote::parse(text);
+      require(CondemnedNote::parse(note.text()) == note);
+    }
   }
 }
 

@@ -4,6 +4,8 @@ import pytest
 from dsec_tool import Dsec
 from fault_proxy import FaultProxy
 from oci_registry import DockerRegistry
+from registry_kinds import Places
+from web_servers import S3Server
 
 
 @pytest.fixture
@@ -36,3 +38,18 @@ def nothing_left():
         dsec.ok("layer", "verify")
 
     return check
+
+
+@pytest.fixture(scope="session")
+def bucket(tmp_path_factory):
+    server = S3Server(tmp_path_factory.mktemp("s3"), "layers")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def places(work, server, bucket):
+    """Registries of every kind that can be written to."""
+    places = Places(work, server, bucket)
+    yield places
+    places.stop()

@@ -56,6 +56,41 @@ def test_images_of_other_tools_come_over(dsec, server, work):
         assert "opt/file" in dsec.ok("layer", "files", f"base/{repository}:1")
 
 
+BUILDAH_FORMS = {"oci": ["--format", "oci"], "docker": ["--format", "v2s2"],
+                 "zstd": ["--format", "oci", "--compression-format", "zstd"]}
+
+
+@pytest.mark.parametrize("form", BUILDAH_FORMS)
+def test_images_that_buildah_made_and_pushed_come_over(dsec, other, server, work, form):
+    buildah = ["buildah", "--root", work / "containers", "--runroot", work / "containers-run", "--storage-driver", "vfs"]
+
+    def run(*args):
+        return subprocess.run([*buildah, *map(str, args)], check=True, capture_output=True, text=True, cwd=work).stdout.strip()
+
+    (work / "file").write_text("from buildah\n")
+    (work / "big").write_bytes(BIG)
+    made = run("from", "scratch")
+    run("copy", made, "file", "/opt/file")
+    run("config", "--env", "A=b", "--entrypoint", '["/opt/file"]', "--workingdir", "/opt", made)
+    first = run("commit", made)
+    made = run("from", first)
+    run("copy", made, "big", "/opt/big")
+    image = run("commit", made)
+    run("push", "--tls-verify=false", *BUILDAH_FORMS[form], image, f"docker://{server.host}/made:1")
+    dsec.ok("import", "base/made:1", f"docker://{server.host}/made:1")
+    layer = dsec.json("layer", "inspect", "base/made:1")[0]
+    config = layer["manifest"]["config"]
+    assert "A=b" in config["env"] or config["env"] == {"A": "b"}
+    assert config["entrypoint"] == ["/opt/file"] and config["workdir"] == "/opt"
+    run("push", image, f"oci-archive:{work / 'archive.tar'}:1")
+    other.ok("import", "base/made:1", "oci-archive:archive.tar")
+
+    def files(host):
+        return [{key: value for key, value in file.items() if key != "layer"} for file in host.json("layer", "files", "base/made:1")]
+    assert files(dsec) == files(other)
+    assert {"/opt/file", "/opt/big"} <= {file["path"] for file in files(dsec)}
+
+
 def test_the_platform_is_chosen_from_an_index(dsec, server):
     arm = server.push_image("multi", "", [{"arm": b"1"}], "arm64")
     amd = server.push_image("multi", "", [{"amd": b"1"}], "amd64")

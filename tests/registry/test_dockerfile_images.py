@@ -51,6 +51,19 @@ def test_a_short_name_is_an_image_of_the_hub_and_is_there_again_without_it(dsec,
     assert "Dockerfile:1: FROM: cannot have 'python:3.12'" in told and "needs a network" in told, told
 
 
+def test_offline_all_images_that_are_missing_are_told_at_once(dsec, hub, work):
+    dsec.ok("import", "base/one", "dockerfile:context")
+    (work / "context/Dockerfile").write_text(
+        "FROM golang:1.22 AS made\nFROM python:3.11-slim AS here\nFROM golang:1.22 AS again\nFROM alpine AS unused\n"
+        "FROM here\nCOPY --from=made /x /x\nCOPY --from=again /x /y\nCOPY --from=ghcr.io/a/b:2 /z /z\n")
+    project(work)
+    told = dsec.fails(2, "build", "--offline")
+    assert "Dockerfile needs 2 images that cannot be had" in told, told
+    for place in ("Dockerfile:1: FROM: cannot have 'golang:1.22'", "Dockerfile:8: COPY: cannot have 'ghcr.io/a/b:2'"):
+        assert told.count(place) == 1, told
+    assert "alpine" not in told and "python" not in told and told.count("build without --offline") == 2, told
+
+
 def test_several_layers_fetch_an_image_once(dsec, hub, proxy, work):
     (work / "config.yaml").write_text(f"hosts:\n  docker.io: {{mirrors: ['{proxy.host}/hub']}}\n")
     names = ["base/a", "base/b", "base/c"]

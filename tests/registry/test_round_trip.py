@@ -3,8 +3,10 @@
 import hashlib
 import random
 
+import pytest
 from dsec_tool import Dsec
 from oci_registry import make_certificates, tar_of
+from three_fs import ThreeFs
 from web_servers import Nginx, S3Proxy, S3Server
 
 
@@ -14,12 +16,25 @@ def blobs_of(dsec: Dsec) -> dict[str, str]:
             for file in (dsec.home / "store/blobs/sha256").rglob("*") if file.is_file()}
 
 
-def test_a_layer_is_the_same_through_every_kind_of_registry(dsec, server, work):
+def import_layer(dsec: Dsec, work) -> dict:
     rng = random.Random(11)
     files = {f"usr/lib/{n}": rng.randbytes(rng.randrange(1, 60_000)) for n in range(200)}
     (work / "x.tar").write_bytes(tar_of({**files, "etc/name": b"x\n", "large": rng.randbytes(3_000_000)}))
     dsec.ok("import", "base/library/x:1.0", f"tar:{work / 'x.tar'}")
-    layer = dsec.json("layer", "inspect", "base/library/x:1.0")[0]
+    return dsec.json("layer", "inspect", "base/library/x:1.0")[0]
+
+
+def check_pulled(puller: Dsec, source: str, layer: dict, dsec: Dsec, env: dict | None = None) -> None:
+    puller.ok("pull", "base/library/x:1.0", "--from", source, env=env)
+    pulled = puller.json("layer", "inspect", "base/library/x:1.0")[0]
+    assert (pulled["digest"], pulled["manifest"]) == (layer["digest"], layer["manifest"]), source
+    assert blobs_of(puller) == blobs_of(dsec), source
+    assert all(name == digest for name, digest in blobs_of(puller).items())
+    puller.ok("layer", "verify")
+
+
+def test_a_layer_is_the_same_through_every_kind_of_registry(dsec, server, work):
+    layer = import_layer(dsec, work)
     certificates = work / "certificates"
     certificates.mkdir()
     make_certificates(certificates)
@@ -38,14 +53,30 @@ def test_a_layer_is_the_same_through_every_kind_of_registry(dsec, server, work):
             if to:
                 publisher.ok("publish", "base/library/x:1.0", "--to", to, env=env)
             puller = Dsec(work / f"home-{source.split(':')[0]}", work)
-            puller.ok("pull", "base/library/x:1.0", "--from", source, env=env)
-            pulled = puller.json("layer", "inspect", "base/library/x:1.0")[0]
-            assert (pulled["digest"], pulled["manifest"]) == (layer["digest"], layer["manifest"]), source
-            assert blobs_of(puller) == blobs_of(dsec), source
-            assert all(name == digest for name, digest in blobs_of(puller).items())
-            puller.ok("layer", "verify")
+            check_pulled(puller, source, layer, dsec, env)
             publisher = puller
     finally:
         nginx.stop()
         s3.stop()
         bucket.stop()
+
+
+@pytest.mark.needs("fuse_mounts")
+@pytest.mark.parametrize("rings", [True, False])
+def test_a_layer_is_the_same_through_3fs(dsec, work, rings):
+    layer = import_layer(dsec, work)
+    three_fs = ThreeFs(work / "3fs", rings)
+    try:
+        dsec.ok("publish", "base/library/x:1.0", "--to", three_fs.url)
+        first = Dsec(work / "home-first", work)
+        check_pulled(first, three_fs.url, layer, dsec)
+        # From there on through a directory, and back.
+        first.ok("publish", "base/library/x:1.0", "--to", f"file://{work}/registry")
+        second = Dsec(work / "home-second", work)
+        check_pulled(second, f"file://{work}/registry", layer, dsec)
+        second.ok("publish", "base/library/x:1.0", "--to", f"{three_fs.url}-2")
+        check_pulled(Dsec(work / "home-third", work), f"{three_fs.url}-2", layer, dsec)
+    finally:
+        read = three_fs.stop()
+    size = max(blob["size"] for blob in layer["manifest"]["images"][0]["blobs"])
+    assert read["rings"] >= 2 * size if rings else read["rings"] == 0

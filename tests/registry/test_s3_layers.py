@@ -49,7 +49,7 @@ def test_a_layer_comes_out_of_a_bucket_as_it_went_in(dsec, other, s3, layer, pla
     assert dsec.json("publish", "base/library/x:1", "--to", place, env=env)["bytes_copied"] == layer["bytes"]
     written = [asked.path for asked in s3.asked if asked.method == "PUT"]
     assert [path.split("/team/")[1].split("/")[0] for path in written] == [
-        "dsec-registry.json", "blobs", "blobs", "blobs", "manifests", "tags"]
+        "dsec-registry.json", "leases", "blobs", "blobs", "blobs", "manifests", "tags"]
     assert "/tags/base/library%2Bx/1" in written[-1]
     assert other.json("pull", "base/library/x:1", "--from", place, env=env)["bytes_copied"] == layer["bytes"]
     again = other.json("layer", "inspect", "base/library/x:1")[0]
@@ -57,7 +57,8 @@ def test_a_layer_comes_out_of_a_bucket_as_it_went_in(dsec, other, s3, layer, pla
     nothing_left(other)
     s3.forget()
     assert dsec.json("publish", "base/library/x:1", "--to", place, env=env)["bytes_copied"] == 0
-    assert {asked.method for asked in s3.asked} <= {"GET", "HEAD"}
+    assert {asked.method for asked in s3.asked if "/leases/" not in asked.path} <= {"GET", "HEAD"}
+    assert [asked.method for asked in s3.asked if "/leases/" in asked.path] == ["PUT", "GET", "DELETE"]
 
 
 def test_names_tags_prefixes_check_and_settings(dsec, other, s3, layer, place, work):
@@ -152,7 +153,7 @@ def test_nothing_is_written_twice_where_the_server_sees_to_it(dsec, s3, layer, p
         return asked.headers.get("If-None-Match") == "*"
 
     dsec.ok("publish", "base/library/x:1", "--to", place, env=keys(s3))
-    put = [asked for asked in s3.asked if asked.method == "PUT"]
+    put = [asked for asked in s3.asked if asked.method == "PUT" and "/leases/" not in asked.path]
     assert [conditional(asked) for asked in put] == [True] * 5 + [False]
     # Elsewhere it goes without.
     s3.faults = lambda m, p, n: refusal(501, "NotImplemented") if conditional(s3.asked[-1]) else None

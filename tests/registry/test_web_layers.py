@@ -1,7 +1,10 @@
 """Registries behind a web server, nginx: what was published to a directory, read over HTTP."""
 
 import base64
+import functools
+import http.server
 import json
+import threading
 
 import pytest
 from fault_proxy import Fault, FaultProxy
@@ -184,3 +187,19 @@ def test_a_blob_that_changes_while_it_is_read_is_not_mixed(other, proxy, nginx, 
     blob.write_bytes(right)
     other.ok("pull", "base/library/x:1", "--from", f"http://{proxy.host}/layers")
     assert other.json("layer", "inspect", "base/library/x:1")[0]["digest"] == published["digest"]
+
+
+def test_a_server_that_sends_no_parts_is_told_before_anything_starts(other, published, work, nothing_left):
+    plain = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(
+        http.server.SimpleHTTPRequestHandler, directory=work / "registry"))
+    threading.Thread(target=plain.serve_forever, daemon=True).start()
+    try:
+        place = f"http://127.0.0.1:{plain.server_address[1]}"
+        told = other.fails(1, "pull", "--on-demand", "base/library/x:1", "--from", place)
+        assert "it knows no ranges" in told and "without --on-demand" in told
+        assert other.run("layer", "inspect", "base/library/x:1").code != 0
+        nothing_left(other)
+        other.ok("pull", "base/library/x:1", "--from", place)
+    finally:
+        plain.shutdown()
+        plain.server_close()

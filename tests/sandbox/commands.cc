@@ -135,10 +135,10 @@ TEST_CASE("the environment is merged and has its defaults", "[runner][exec]") {
   sandbox_spec.config.user = "ann";
   sandbox_spec.hostname = "box";
   const auto sandbox = host.start(sandbox_spec);
-  ExecSpec spec = shell("echo $A $B $C $TZ $LANG $PATH; hostname; cat /etc/hostname; pwd; id -un; echo ${TERM-none}");
+  ExecSpec spec = shell("echo $A $B $C $TZ $PATH; hostname; cat /etc/hostname; pwd; id -un; echo ${TERM-none}");
   spec.env = {"B=own", "C=own"};
   CHECK(host.run(sandbox, spec).out ==
-        "image own own Europe/Berlin C.UTF-8 /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
+        "image own own Europe/Berlin /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
         "box\nbox\n/srv/dir with space\nann\nnone\n");
 }
 

@@ -96,11 +96,13 @@ TEST_CASE("with the host's user ids a sandbox keeps no more rights than otherwis
   CHECK(host.run(sandbox, "cat /proc/self/uid_map | tr -s ' '").out == " 0 0 4294967295\n");
   CHECK(host.run(sandbox, "grep -E 'CapBnd|NoNewPrivs|Seccomp:' /proc/self/status | tr -d '\\t'").out ==
         "CapBnd:00000000800405fb\nNoNewPrivs:1\nSeccomp:2\n");
+  CHECK(host.run(sandbox, "grep -E 'CapBnd|NoNewPrivs|Seccomp:' /proc/1/status | tr -d '\t'").out ==
+        "CapBnd:0000000000000020\nNoNewPrivs:1\nSeccomp:2\n");
   CHECK(host.run(sandbox, "touch /made && stat -c %u /made").out == "0\n");
   CHECK(host.run(sandbox, "echo 1 > /proc/sys/kernel/hostname; mount -t tmpfs none /tmp").result.exit_code != 0);
 }
 
-TEST_CASE("files inside belong to unprivileged ids outside, and to their owners inside", "[runner][userns]") {
+TEST_CASE("files keep the ids of inside on disk, while processes have unprivileged ones outside", "[runner][userns]") {
   ContainerFixture host;
   const auto sandbox = host.start();
   host.run(sandbox, "touch /made; chown ann /made; touch /root-made");

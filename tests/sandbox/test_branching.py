@@ -13,6 +13,7 @@ import time
 import pytest
 import rootfs
 from dsec_tool import Dsec
+from network_box import PYTHON
 from sandbox_tree import differences, disk_bytes, walk
 
 LONG = bool(os.environ.get("DSEC_TEST_LONG"))
@@ -114,6 +115,25 @@ def test_a_snapshot_shows_the_same_tree_to_the_nanosecond(dsec, dev):
     assert first["digest"] == second["digest"]
 
 
+def test_capabilities_of_files_are_the_same_for_whoever_has_the_layer(dsec, base):
+    """Each sandbox has other host ids: the kernel keeps a capability with the root that it is for."""
+    python = lambda sandbox, script: dsec.ok("exec", sandbox, "--", "/usr/bin/python3", "-c", f"import os; {script}").strip()
+    dsec.ok("create", "--name", "dev", *PYTHON, base)
+    python("dev", f"os.setxattr('/script', 'security.capability', {CAPABILITY!r}); os.setxattr('/data/keep', 'user.note', b'kept')")
+    look = "print(os.getxattr('/script', 'security.capability').hex(), os.getxattr('/data/keep', 'user.note'))"
+    told = f"{CAPABILITY.hex()} b'kept'"
+    assert python("dev", look) == told
+    dsec.ok("snapshot", "dev", "able:1")
+    again = dsec.ok("create", "--name", "again", *PYTHON, "snapshot/able:1").strip()
+    assert python(again, look) == told
+    assert python(dsec.ok("fork", again).strip(), look) == told
+    # What was taken over is changed, and taken again.
+    python(again, "os.removexattr('/script', 'security.capability'); os.setxattr('/data/keep', 'user.note', b'changed')")
+    dsec.ok("snapshot", again, "able:2")
+    last = dsec.ok("create", *PYTHON, "snapshot/able:2").strip()
+    assert python(last, "print(os.listxattr('/script'), os.getxattr('/data/keep', 'user.note'))") == "[] b'changed'"
+
+
 def test_a_snapshot_holds_only_what_changed_and_stands_on_the_layers_below(dsec, dev, base):
     change(dsec, dev)
     made = dsec.json("snapshot", "dev", "nasty:1")
@@ -131,6 +151,29 @@ def test_a_snapshot_holds_only_what_changed_and_stands_on_the_layers_below(dsec,
     dsec.ok("layer", "rm", "snapshot/nasty:1")
     collect(dsec)
     assert layer_names(dsec) == set()
+
+
+def test_a_snapshot_knows_nothing_of_the_directories_that_dsec_restored(dsec, base, work):
+    """A tool in /home/user/bin has /home/user as it is by default, over that of the base."""
+    (work / "tool").mkdir()
+    (work / "tool/check").write_text("of the tool\n")
+    dsec.ok("import", "toolkit/check", f"dir:{work / 'tool'}", "--to", "/home/user/bin")
+    one = dsec.ok("create", "--name", "one", base, "toolkit/check").strip()
+    assert len(os.listdir(dsec.home / "cache/fixup")) == 1, "this stack has nothing to restore"
+    assert walk(dsec, one)["home/user"][:3] == ("drwxr-x---", 1000, 1000)
+    dsec.ok("exec", "one", "--", "sh", "-c", "echo x > /data/x")
+    before = walk(dsec, one)
+    made = dsec.json("snapshot", "one", "s:1")
+    assert made["layers"] == [*dsec.json("inspect", "one")[0]["spec"]["layers"], made["digest"]]
+    files = {line.split()[-1] for line in dsec.ok("layer", "files", "snapshot/s:1").splitlines()}
+    assert {name for name in files if "home" in name or "user" in name} == set(), files
+    again = dsec.ok("create", "snapshot/s:1").strip()
+    assert differences(before, walk(dsec, again)) == []
+    # What is changed in such a directory, and it with that, is the sandbox's own.
+    dsec.ok("exec", again, "--", "sh", "-c", "echo mine > /home/user/bin/mine")
+    before = walk(dsec, again)
+    dsec.ok("snapshot", again, "s:2")
+    assert differences(before, walk(dsec, dsec.ok("create", "snapshot/s:2").strip())) == []
 
 
 @pytest.mark.guest_slow("other tests look at what a writable layer becomes")
@@ -166,6 +209,23 @@ def test_scrubbing_leaves_out_residue_and_nothing_else(dsec, dev):
     dsec.ok("exec", "dev", "--", "sh", "-c", "echo s > /root/.ash_history; echo t > /tmp/t; echo k > /root/kept")
     dsec.ok("snapshot", "--scrub", "dev", "clean:1")
     assert dsec.ok("run", "snapshot/clean:1", "--", "ls", "-A", "/root", "/tmp") == "/root:\nkept\n\n/tmp:\n"
+
+
+@pytest.mark.guest_slow("other tests look at what a writable layer becomes")
+def test_a_workspace_is_scrubbed_too_and_both_have_labels(dsec, base, work):
+    (work / "w").mkdir()
+    (work / "w/file").write_text("workspace\n")
+    dsec.ok("import", "workspace/w:1", f"dir:{work / 'w'}", "--to", "/ws")
+    dsec.ok("create", "--name", "dev", base, "workspace/w:1")
+    dsec.ok("exec", "dev", "--", "sh", "-c", "echo s > /root/.ash_history; echo t > /tmp/t; echo k > /ws/kept")
+    dsec.ok("commit", "dev", "workspace/w:2")
+    assert dsec.ok("run", base, "workspace/w:2", "--", "ls", "-A", "/root", "/tmp", "/ws") == \
+        "/root:\n.ash_history\n\n/tmp:\nt\n\n/ws:\nfile\nkept\n"
+    dsec.ok("commit", "--scrub", "--label", "suite=demo", "-l", "try=1", "dev", "workspace/w:3")
+    assert dsec.ok("run", base, "workspace/w:3", "--", "ls", "-A", "/root", "/tmp", "/ws") == "/root:\n\n/tmp:\n\n/ws:\nfile\nkept\n"
+    dsec.ok("snapshot", "--label", "suite=other", "dev", "s:1")
+    labels = {name: dsec.json("layer", "inspect", name)[0]["labels"] for name in ("workspace/w:2", "workspace/w:3", "snapshot/s:1")}
+    assert labels == {"workspace/w:2": {}, "workspace/w:3": {"suite": "demo", "try": "1"}, "snapshot/s:1": {"suite": "other"}}
 
 
 def test_a_snapshot_of_a_sandbox_that_writes_is_of_one_moment_and_does_not_stop_it(dsec, dev):
@@ -245,6 +305,8 @@ def test_forks_have_the_files_and_settings_and_an_identity_of_their_own(dsec, ba
     assert len(own) == 3
     machines = {text.splitlines()[0] for text in own} | {dsec.ok("exec", "dev", "--", "cat", "/etc/machine-id").strip()}
     assert len(machines) == 4 and all(len(machine) == 32 and int(machine, 16) for machine in machines)
+    hosts = {text.splitlines()[1] for text in own} | {dsec.ok("exec", "dev", "--", "hostname").strip()}
+    assert len(hosts) == 4 and all(hosts), hosts
     assert {tuple(text.splitlines()[2:]) for text in own} == {("b", "/data", "shared")}
     # Each goes its own way, and so does the parent.
     dsec.ok("exec", forks[0], "--", "sh", "-c", "echo first > mine; rm keep")

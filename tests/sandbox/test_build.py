@@ -1,10 +1,14 @@
 """dsec build with steps that run: what a step leaves becomes the layer, cached, scrubbed and without traces of dsec."""
 
 import json
+import os
+import re
 import time
+from pathlib import Path
 
 import pytest
 import rootfs
+from terminal import Terminal
 
 pytestmark = pytest.mark.guest_slow("builds say nothing of a kernel that other tests do not")
 
@@ -70,13 +74,89 @@ def test_a_step_is_cached_until_what_it_stands_on_changes(dsec, work):
     assert again.err.count("cached") >= 2, again.err
 
 
+def test_a_cached_step_does_not_run_again(dsec, work):
+    rootfs.import_base(dsec)
+    random = "      - run: cat /proc/sys/kernel/random/uuid > /srv/once\n"
+    tail = "environments:"
+    project(work, YAML.replace(tail, random + "      - run: echo a > /srv/later\n" + tail))
+
+    def once() -> tuple[str, str]:
+        dsec.ok("build")
+        return tuple(dsec.ok("run", "e", "--", "cat", "/srv/once", "/srv/later").split())
+
+    first = once()
+    project(work, YAML.replace(tail, random + "      - run: echo b > /srv/later\n" + tail))
+    second = once()
+    assert (first[1], second[1]) == ("a", "b") and first[0] == second[0]
+    dsec.ok("build", "--no-cache")
+    assert dsec.ok("run", "e", "--", "cat", "/srv/once").strip() != first[0]
+
+
+def test_a_step_runs_as_the_user_and_with_the_settings_that_it_and_those_before_give(dsec, work):
+    rootfs.import_base(dsec)
+    project(work, """\
+version: 1
+layers:
+  workspace/w:
+    on: base/box
+    scrub: [/srv/out/*.tmp]
+    keep: [/root/.ash_history]
+    steps:
+      - run: mkdir -m 777 /srv /srv/out; echo kept > /root/.ash_history
+      - user: user
+      - env: {WHO: all}
+      - run: id -un > /srv/out/step; echo "$WHO $OWN" > /srv/out/env; touch /srv/out/x.tmp
+      - run: [sh, -c, 'printf %s "$0:$1:$WHO:$(id -un):$OWN" > /srv/out/list', a b, $HOME]
+        user: root
+        env: {WHO: me, OWN: here}
+      - run: wget -q -T 2 -O - http://127.0.0.1:1/ || ls /sys/class/net > /srv/out/net
+        network: host
+environments:
+  e:
+    base: base/box
+    workspace: workspace/w
+    network: host
+    lifetime: {max: 1h, idle: 10m}
+    labels: {suite: demo}
+""")
+    dsec.ok("build")
+    show = "cd /srv/out; cat step env list; ls; stat -c %U step list; cat net"
+    out = dsec.ok("run", "e", "--", "sh", "-c", show + "; id -un; echo $WHO")
+    nets = "".join(f"{name}\n" for name in sorted(os.listdir("/sys/class/net")))
+    assert out == ("user\nall \na b:$HOME:me:root:hereenv\nlist\nnet\nstep\nuser\nroot\n" + nets + "user\nall\n")
+    assert dsec.ok("run", "-u", "root", "e", "--", "cat", "/root/.ash_history") == "kept\n"
+    assert dsec.json("env", "inspect", "e")["layers"][1]["manifest"]["config"]["user"] == "user"
+    # An environment's network, lifetimes and labels are its sandboxes'.
+    dsec.ok("create", "--name", "box", "e")
+    spec = dsec.json("inspect", "box")[0]["spec"]
+    assert (spec["lifetime_ms"], spec["idle_ms"], spec["network"]) == (3600_000, 600_000, "host")
+    assert dsec.ok("ps", "-q", "--label", "suite=demo") and spec["labels"]["suite"] == "demo"
+    assert dsec.ok("exec", "box", "--", "readlink", "/proc/self/ns/net").strip() == os.readlink("/proc/self/ns/net")
+
+
 def test_a_failing_step_shows_its_last_output_and_leaves_nothing(dsec, work):
     rootfs.import_base(dsec)
-    project(work, YAML.replace("rm /srv/a;", "echo about to fail; exit 7;"))
+    project(work, YAML.replace("rm /srv/a;", "seq 5000 | sed 's/^/line /'; echo about to fail; exit 7;"))
     err = dsec.fails(1, "build")
-    assert "about to fail" in err and "exit code 7" in err and ".log" in err
+    told = err.split("error: ")[1]
+    assert "line 5000" in told and "about to fail" in told and "exit code 7" in told and "line 1\n" not in told
+    log = Path(re.search(r"read the whole output in (\S+\.log)", err).group(1)).read_text()
+    assert log == "".join(f"line {i}\n" for i in range(1, 5001)) + "about to fail\n"
     assert dsec.ok("ps", "-a", "-q") == ""
     assert "workspace/w" not in dsec.ok("layer", "ls")
+
+
+def test_a_shell_opens_where_a_step_failed_and_the_sandbox_goes_with_it(dsec, work):
+    rootfs.import_base(dsec)
+    project(work, YAML.replace("rm /srv/a;", "echo half > /srv/half; exit 7;"))
+    assert "needs a terminal" in dsec.fails(2, "build", "--shell-on-failure")
+    terminal = Terminal(dsec, "build", "--shell-on-failure")
+    terminal.expect(b"this shell is in its sandbox")
+    terminal.type(b"echo see-$(cat /srv/half)-$WHO; touch /srv/mended; exit\n")
+    terminal.expect(b"see-half-me")
+    terminal.expect(b"the command ended with exit code 7")
+    assert terminal.close() == 1
+    assert dsec.ok("ps", "-aq") == "" and "workspace/w" not in dsec.ok("layer", "ls")
 
 
 def test_locked_builds_take_what_the_lock_pins(dsec, work):

@@ -1,22 +1,18 @@
 """Dockerfiles: what dsec makes of them is what buildah makes of them, and a second build does nothing."""
 
-import io
 import json
 import os
 import shutil
-import subprocess
 import tarfile
 import tempfile
 from pathlib import Path
 
 import pytest
 import rootfs
+from dockerfile_cases import ARGS, CASES, Buildah, add, context
 
 pytestmark = pytest.mark.guest_slow("builds say nothing of a kernel that other tests do not")
 
-FOLDER = Path(__file__).resolve().parents[1] / "support" / "dockerfiles"
-# Shaped like the Dockerfiles of public sets of tasks, on a small base and without a network.
-CASES = {path.stem: path.read_text() for path in sorted(FOLDER.glob("*.Dockerfile"))}
 # A run without --long compares these alone: each has what no other of them has.
 SHORT = (
     ("python-task", "deletions"),
@@ -34,8 +30,6 @@ LEFT_BY_BUILDAH = ("etc/hostname", "etc/hosts", "etc/resolv.conf", "run")
 LEFT_OF_MOUNTS = {"mount-bind": ("mnt", "opt"), "mount-cache": ("root/.cache",), "mount-tmpfs": ("scratch",)}
 XATTR = "SCHILY.xattr."
 DEFAULT_PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-ARGS = {"arguments": {"NAME": "someone"}, "arguments-of-all": {"OTHER": "given"}}
 
 # What only dsec or a newer buildah takes.
 HEREDOCS = """\
@@ -58,51 +52,6 @@ BEGIN { print "from awk" > "/three" }
 EOF
 COPY --exclude=*.py --exclude=sub tests /tests/
 """
-
-
-def add(folder, name: str, content: str, mode: int = 0o644):
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content)
-    path.chmod(mode)
-
-
-def context(folder):
-    add(folder, "requirements.txt", "alpha\nbeta\n")
-    add(folder, "hello.txt", "hi\n")
-    add(folder, "file1.md", "1\n", 0o600)
-    add(folder, "file22.md", "22\n")
-    add(folder, "src/main.c", "int main;\n")
-    add(folder, "src/run.sh", "#!/bin/sh\n", 0o755)
-    add(folder, "src/lib/util.c", "int util;\n", 0o640)
-    (folder / "src/lib").chmod(0o750)
-    add(folder, "tests/alpha_test.py", "a\n")
-    add(folder, "tests/zeta_test.py", "z\n")
-    add(folder, "tests/sub/deep.txt", "deep\n")
-    add(folder, "files/a.txt", "a\n")
-    add(folder, "files/skip.log", "no\n")
-    add(folder, "files/cache/x", "no\n")
-    add(folder, "files/cache/keep", "yes\n")
-    add(folder, "links/target", "t\n")
-    os.symlink("target", folder / "links/relative")
-    os.symlink("/etc/passwd", folder / "links/absolute")
-    add(folder, ".dockerignore", "# not these\n**/*.log\nfiles/cache/*\n!files/cache/keep\nplain\n")
-    with tarfile.open(folder / "data.tar.gz", "w:gz") as tar:
-        for name, mode, uid in (("d", 0o711, 5), ("d/file", 0o4755, 1000), ("top", 0o600, 0)):
-            entry = tarfile.TarInfo(name)
-            entry.mode, entry.uid, entry.gid, entry.mtime = mode, uid, uid, 1600000000
-            entry.type = tarfile.DIRTYPE if name == "d" else tarfile.REGTYPE
-            entry.size = 0 if name == "d" else 3
-            tar.addfile(entry, io.BytesIO(b"abc") if entry.size else None)
-    with tarfile.open(folder / "plain.tar", "w", format=tarfile.PAX_FORMAT) as tar:
-        entry = tarfile.TarInfo("with/attributes")
-        entry.mode, entry.uid, entry.gid, entry.mtime, entry.size = 0o755, 7, 8, 1600000000, 3
-        entry.pax_headers = {"SCHILY.xattr.user.note": "here"}
-        tar.addfile(entry, io.BytesIO(b"abc"))
-    add(folder, "plain", "plain text\n")
-    subprocess.run(["gzip", "-nk", "plain"], cwd=folder, check=True)
-    for path in [folder, *(inside for inside in folder.rglob("*") if inside.is_dir() and inside.name != "lib")]:
-        path.chmod(0o755)
 
 
 def tree_of(archive) -> dict:
@@ -137,39 +86,13 @@ def exported(dsec, ref: str, work) -> dict:
     return tree_of(out)
 
 
-class Buildah:
-    def __init__(self, work, archive):
-        self.work = work
-        # Its overlay takes a third of the time, where the folder lies on a file system that can be an upper.
-        for driver in ("overlay", "vfs"):
-            self.command = ["buildah", "--root", work / driver / "root", "--runroot", work / driver / "run",
-                            "--storage-driver", driver]
-            if subprocess.run([*self.command, "from", "--name", "base", "scratch"], capture_output=True,
-                              check=False, timeout=60).returncode == 0:
-                break
-        self.run("add", "base", archive, "/")
-        self.run("commit", "base", "localhost/base/box")
-
-    def run(self, *args) -> str:
-        done = subprocess.run([*self.command, *args], capture_output=True, text=True, check=False, timeout=300)
-        assert done.returncode == 0, f"buildah {args}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
-
-    def build(self, folder, args: dict) -> tuple[dict, dict]:
-        """The tree and the config that it makes."""
-        text = (folder / "Dockerfile").read_text()
-        (self.work / "as-buildah").write_text(text.replace("base/box", "localhost/base/box"))
-        flags = [f"--build-arg={name}={value}" for name, value in args.items()]
-        out = self.work / "buildah.tar"
-        self.run("bud", "--isolation", "chroot", "--pull-never", "--format", "docker", "-t", "localhost/made",
-                 "-o", f"type=tar,dest={out}", *flags, "-f", self.work / "as-buildah", folder)
-        config = json.loads(self.run("inspect", "--type", "image", "localhost/made"))["Docker"]["config"]
-        return {path: what for path, what in tree_of(out).items() if path not in LEFT_BY_BUILDAH}, config
-
-    def end(self):
-        self.run("rm", "--all")
-        for driver in ("overlay", "vfs"):
-            subprocess.run(["umount", self.work / driver / "root" / driver], capture_output=True, check=False)
+def built_by(buildah, folder, args: dict) -> tuple[dict, dict]:
+    """The tree and the config that buildah makes."""
+    flags = [f"--build-arg={name}={value}" for name, value in args.items()]
+    out = buildah.work / "buildah.tar"
+    buildah.run(*buildah.prepare(folder), "-o", f"type=tar,dest={out}", *flags, folder)
+    config = json.loads(buildah.run("inspect", "--type", "image", "localhost/made"))["Docker"]["config"]
+    return {path: what for path, what in tree_of(out).items() if path not in LEFT_BY_BUILDAH}, config
 
 
 HEALTH = {"Test": "test", "Interval": "interval", "Timeout": "timeout", "StartPeriod": "start_period", "Retries": "retries"}
@@ -217,7 +140,7 @@ def differences(dsec, buildah, folder, name: str) -> list[str]:
     result = dsec.run("import", f"base/{name}", source_of(folder, args))
     if result.code != 0:
         return [f"{name}: {result}"]
-    mine, (theirs, config) = exported(dsec, f"base/{name}", buildah.work), buildah.build(folder, args)
+    mine, (theirs, config) = exported(dsec, f"base/{name}", buildah.work), built_by(buildah, folder, args)
     for path in LEFT_OF_MOUNTS.get(name, ()):
         theirs.pop(path, None)
     found = [f"{name}: {path}: {mine.get(path)} instead of {theirs.get(path)}"
@@ -278,6 +201,24 @@ def test_layers_of_the_same_file_are_made_first_and_share_what_they_are_from(dse
     assert dsec.ok("run", "base/task", "--", "cat", "/built") == "built\n"
     (folder / "Dockerfile").write_text("FROM base/task\n")
     assert "'base/task' stands on itself" in dsec.fails(2, "build")
+
+
+@pytest.mark.guest_slow("the kernel does not decide it")
+def test_what_a_large_step_made_is_not_written_again(dsec, folder):
+    rootfs.import_base(dsec)
+    base = dsec.json("layer", "inspect", "base/box")[0]["manifest"]
+    (folder / "Dockerfile").write_text("""FROM base/box
+RUN mkdir -m 700 /made && echo one > /made/one && echo gone > /made/gone
+RUN head -c 40000000 /dev/urandom > /made/large && echo two > /made/two && rm /made/gone && rm -r /etc/group && ln /made/large /made/link
+RUN echo three > /made/two && rm /made/link && chmod 711 /made
+""")
+    dsec.ok("import", "base/t", f"dockerfile:{folder}")
+    images = dsec.json("layer", "inspect", "base/t")[0]["manifest"]["images"]
+    sizes = [sum(blob["size"] for blob in image["blobs"]) for image in images]
+    assert images[:len(base["images"])] == base["images"] and [size > 40_000_000 for size in sizes[-3:]] == [False, True, False]
+    assert sum(sizes[len(base["images"]):]) < 41_000_000
+    told = dsec.ok("run", "base/t", "--", "sh", "-c", "stat -c %a /made; cd /made; echo *; cat one two; wc -c < large; test -e /etc/group || echo gone")
+    assert told == "711\nlarge one two\none\nthree\n40000000\ngone\n"
 
 
 def test_here_documents_and_exclusions(dsec, folder):

@@ -5,6 +5,9 @@ import os
 import time
 from pathlib import Path
 
+import dsec_tool
+import host
+import leftovers
 import pytest
 import rootfs
 
@@ -34,7 +37,7 @@ functions:
 @pytest.fixture
 def fn(dsec, work):
     """Calls a function and gives its result."""
-    rootfs.import_base(dsec)
+    rootfs.import_base(dsec, files={"bin/traces": (dsec_tool.BIN / "probe_traces").read_bytes()})
 
     def write(more: str = "") -> None:
         (work / "dsec.yaml").write_text(YAML.format(more=more))
@@ -86,7 +89,10 @@ def test_each_verdict(fn):
     assert 5.0e6 <= slow["time_us"] < 7.5e6, slow
     eater = fn("script", "tail /dev/zero")
     assert eater["verdict"] == "memory-limit" and "of a limit of 32.0 MiB the most used was " in eater["detail"], eater
-    assert eater["memory_peak"] == 0 or 30 << 20 <= eater["memory_peak"] <= 34 << 20
+    if host.counts_memory_peak():
+        assert 30 << 20 <= eater["memory_peak"] <= 34 << 20
+    else:
+        assert eater["memory_peak"] == 0
     assert eater["result"]["memory"]["limit"] == 32 << 20
 
 
@@ -104,7 +110,8 @@ def test_processor_time_is_limited_over_all_processes(fn):
     spin = "for i in 1 2; do sh -c 'while :; do :; done' & done; wait"
     result = fn("spinning", spin)
     assert (result["verdict"], result["detail"]) == ("time-limit", "processor time"), result
-    assert 0.475e6 <= result["cpu_time_us"] <= 0.6e6, result
+    # The end may come late on a busy host, but well before the limit of time.
+    assert 0.475e6 <= result["cpu_time_us"] <= 1.5e6, result
 
 
 @pytest.mark.guest_slow("what a call gives back is no matter of the kernel")
@@ -139,18 +146,28 @@ def test_a_pool_is_filled_used_up_and_filled_again_by_itself(dsec, fn):
 def test_no_call_sees_what_another_left(dsec, fn):
     fn.write("pool: 2")
     dsec.ok("fn", "pool", "script", "--fill")
+    # What is read, run and found missing is something to take the time of, as is what is written.
     leave = """
-        for d in / /tmp /dev/shm /root /var/log; do echo secret > $d/left; done
+        for d in / /tmp /dev/shm /root /var/log; do echo secret > $d/left; date > $d/left-time; done
         mkdir /tmp/dir; (sleep 100 & echo $! > /tmp/pid); ln -s /etc/passwd /tmp/link
-        echo x > /dev/mqueue/q 2>/dev/null; exit 0"""
-    look = "ls -A / /tmp /dev/shm /dev/mqueue /root /var/log; ps; cat /proc/net/unix | tail -n +2; ls /proc | grep '^[0-9]'"
+        cat /etc/passwd /bin/busybox > /dev/null; touch /etc/passwd /bin /var
+        echo x > /dev/mqueue/q 2>/dev/null
+        traces leave && traces look"""
+    look = """ls -A / /tmp /dev/shm /dev/mqueue /root /var/log; ps; tail -n +2 /proc/net/unix; for entry in /proc/[0-9]*; do echo $entry; done
+        traces look; cat /proc/sysvipc/shm /proc/sysvipc/sem /proc/sysvipc/msg
+        stat -c '%n %X %Y' /etc/passwd /bin /bin/busybox /var"""
     clean = fn("script", look)
+    times = [line for line in clean["stdout"]["data"].splitlines() if line.startswith(("/etc/passwd ", "/bin", "/var "))]
+    assert len(times) == 4, clean
     for _ in range(3):
-        assert fn("script", leave)["verdict"] == "ok"
+        left = fn("script", leave)
+        assert left["verdict"] == "ok" and left["stdout"]["data"].splitlines() == ["socket", "segment", "semaphore", "queue"], left
         seen = fn("script", look)
         assert "left" not in seen["stdout"]["data"] and "sleep" not in seen["stdout"]["data"]
+        assert not [word for word in ("socket", "segment", "semaphore", "queue") if f"{word}\n" in seen["stdout"]["data"]], seen
         count = [text["stdout"]["data"].count("\n") for text in (clean, seen)]
         assert count[0] == count[1], (clean, seen)
+        assert [line for line in seen["stdout"]["data"].splitlines() if line in times] == times, (clean, seen)
 
 
 @pytest.mark.guest_slow("what a call gives back is no matter of the kernel")
@@ -167,8 +184,7 @@ def test_a_changed_type_has_a_pool_of_its_own(dsec, fn):
 def test_sandboxes_nobody_calls_go_by_themselves(dsec, fn):
     fn.write("pool: 1\n    pool_idle: 300ms")
     dsec.ok("fn", "pool", "script", "--fill")
-    time.sleep(1)
-    assert dsec.json("ps") == [] or dsec.ok("ps", "-q") == ""
+    assert not leftovers.settle(lambda: dsec.ok("ps", "-q"), 30)
     assert fn("script", "echo fresh")["stdout"] == {"data": "fresh\n"}
 
 
@@ -224,6 +240,60 @@ def test_judging(dsec, fn, work):
     assert "4 of 4" in dsec.ok("fn", "judge", "sh", "--file", "main.sh", "--cases", "cases")
 
 
+@pytest.mark.guest_slow("what a call gives back is no matter of the kernel")
+def test_outputs_are_compared_as_the_judge_is_told_to(dsec, fn, work):
+    (work / "cases").mkdir()
+    (work / "cases/1.in").write_text("")
+    (work / "cases/1.out").write_text("1.000 two\n")
+
+    def verdict(output: str, *flags) -> str:
+        (work / "main.sh").write_text(f"printf '{output}'")
+        result = dsec.run("fn", "judge", "sh", "--file", "main.sh", "--cases", "cases", *flags, "-o", "json")
+        told = json.loads(result.out)["verdict"]
+        assert result.code == (0 if told == "ok" else 3), str(result)
+        return told
+
+    ok, wrong = "ok", "wrong-answer"
+    spaced, exact, near, far = "1.000   two", r"1.000 two\n", "1.0000001 two", "1.01 two"
+    assert [verdict(text) for text in (spaced, exact, near)] == [ok, ok, wrong]
+    assert [verdict(text, "--compare", "exact") for text in (spaced, exact, near)] == [wrong, ok, wrong]
+    assert [verdict(text, "--compare", "floats") for text in (spaced, exact, near, far)] == [ok, ok, ok, wrong]
+    assert verdict(far, "--compare", "floats", "--tolerance", "0.02") == ok
+    assert verdict(near, "--compare", "floats", "--tolerance", "1e-9") == wrong
+
+
+@pytest.mark.guest_slow("what a call gives back is no matter of the kernel")
+def test_functions_are_listed(dsec, fn, work):
+    listed = [json.loads(line) for line in dsec.ok("fn", "ls", "-o", "json").splitlines()]
+    assert {spec["name"]: spec["command"] for spec in listed} == {"script": ["sh"], "sh": ["sh", "main.sh"], "spinning": ["sh"]}
+    assert {spec["name"]: spec["run_limits"].get("cpu_time_ms") for spec in listed} == {"script": None, "sh": None, "spinning": 500}
+    fn.write("pool: 7")
+    (work / "elsewhere").mkdir()
+    (work / "dsec.yaml").rename(work / "elsewhere/other.yaml")
+    table = dsec.ok("fn", "ls", "-p", "elsewhere/other.yaml")
+    row = next(line.split() for line in table.splitlines() if line.startswith("sh "))
+    assert row == ["sh", "e", "2s", "-", "7", "sh", "main.sh"], table
+    assert "dsec.yaml" in dsec.fails(1, "fn", "ls")
+
+
+@pytest.mark.guest_slow("what a call gives back is no matter of the kernel")
+def test_a_call_tells_who_decided_its_exit_code(dsec, fn, work):
+    def status(script: str) -> tuple:
+        (work / "status").unlink(missing_ok=True)
+        result = dsec.run("fn", "run", "script", "--stdin", "-", "--status-file", "status", input=script)
+        told = json.loads((work / "status").read_text())
+        assert told["exit_code"] == result.code, str(result)
+        return result.code, told["by"], told["reason"], told.get("memory", {}).get("limit")
+
+    assert status("exit 3") == (3, "command", "exit code 3", None)
+    assert status("exec tail /dev/zero")[::3] == (137, 32 << 20)
+    (work / "main.sh").write_text("sleep 60")
+    assert dsec.run("fn", "run", "sh", "--file", "main.sh", "--status-file", "status").code == 124
+    assert json.loads((work / "status").read_text())["by"] == "timeout"
+    assert dsec.run("fn", "run", "nosuch", "--status-file", "status").code == 125
+    assert json.loads((work / "status").read_text())["by"] == "dsec"
+
+
 COMPILED = """\
 version: 1
 environments:
@@ -259,6 +329,72 @@ def test_a_compilation_is_shared_by_the_cases_and_its_failure_is_a_verdict(dsec,
     assert result.code == 3 and first["verdict"] == "compile-error" and "no good" in first["detail"], str(result)
     single = json.loads(dsec.run("fn", "run", "built", "--file", "src", "-o", "json").out)
     assert (single["verdict"], single["stage"]) == ("runtime-error", "compile")
+
+
+CHECKED = """\
+version: 1
+environments:
+  e: {base: base/box, workdir: /tmp}
+functions:
+  say: {environment: e, command: cat}
+  check:
+    environment: e
+    command: >-
+      read said < output; read asked < input; cat expected;
+      case $said/$asked in good/good) exit 0;; bad/*) echo not like that; exit 1;; *) echo broken >&2; exit 7;; esac
+"""
+
+
+@pytest.mark.guest_slow("what a call gives back is no matter of the kernel")
+def test_a_checker_accepts_rejects_with_its_words_or_cannot_tell(dsec, fn, work):
+    (work / "dsec.yaml").write_text(CHECKED)
+    (work / "cases").mkdir()
+    for number, said in enumerate(("good", "bad", "odd"), start=1):
+        (work / f"cases/{number}.in").write_text(f"{said}\n")
+        (work / f"cases/{number}.out").write_text("expected\n")
+    judge = ("fn", "judge", "say", "--cases", "cases", "--checker", "check", "--all", "-o", "json")
+    result = dsec.run(*judge)
+    told = [json.loads(line) for line in result.out.splitlines()]
+    assert [line["verdict"] for line in told] == ["ok", "wrong-answer", "infra"], str(result)
+    assert told[1]["detail"] == "expected\nnot like that\n"
+    assert told[2]["detail"].startswith("the checker ended with runtime-error: expected")
+    # What could not be judged is told before what was found wrong.
+    assert result.code == 1, str(result)
+    (work / "cases/3.in").unlink()
+    assert dsec.run(*judge).code == 3
+    assert "did you mean" in dsec.run(*judge[:6], "chek").err
+    (work / "dsec.yaml").write_text(CHECKED.replace("case $said", "sleep 60; case $said").replace(
+        "check:\n    environment: e", "check:\n    environment: e\n    limits: {time: 300ms}"))
+    slow = dsec.run(*judge)
+    assert {json.loads(line)["verdict"] for line in slow.out.splitlines()} == {"infra"} and "time-limit" in slow.out, str(slow)
+
+
+LANGUAGES = """\
+version: 1
+environments:
+  e: {base: base/languages, workdir: /tmp}
+functions:
+  shell: {environment: e, language: sh}
+  c: {environment: e, language: c, pool: 1}
+"""
+# A compiler that any host has.
+CC = """#!/bin/sh
+[ "$*" = "-O2 -o main main.c -lm" ] || { echo "cc $*" >&2; exit 1; }
+{ echo "#!/bin/sh"; sed s/print/echo/ main.c; } > main && chmod +x main
+"""
+
+
+def test_a_language_stands_for_command_and_compilation(dsec, fn, work):
+    rootfs.import_base(dsec, "base/languages", files={"usr/bin/cc": CC})
+    (work / "dsec.yaml").write_text(LANGUAGES)
+    (work / "solution").write_text("echo shell: $1 $(cat)\n")
+    assert dsec.ok("fn", "run", "shell", "--stdin", "-", "--file", "main.sh=solution", "--", "arg", input="in") == "shell: arg in\n"
+    (work / "solution").write_text("print compiled\n")
+    assert dsec.ok("fn", "run", "c", "--file", "main.c=solution") == "compiled\n"
+    (listed,) = [line for line in dsec.json("fn", "ls") if line["name"] == "c"]
+    assert (listed["language"], listed["command"]) == ("c", ["./main"])
+    (work / "dsec.yaml").write_text(LANGUAGES.replace("language: sh", "language: pyhton"))
+    assert "did you mean 'python'?" in dsec.fails(2, "fn", "ls")
 
 
 def test_many_calls_leave_nothing(dsec, fn, long_run):

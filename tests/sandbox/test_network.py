@@ -107,8 +107,12 @@ print(tcp("good.example", 443, hello() + b"x").strip())
 # A host that is allowed by its address is that, whatever name it has.
 print(tcp("11.0.0.20", 443, hello("evil.example")).strip())
 print(status(tcp("good.example", 80, b"CONNECT evil.example:443 HTTP/1.1\\r\\nHost: evil.example\\r\\n\\r\\n")))
+# Were the server a proxy, it would connect to that port of the host.
+for port in (443, 22): print(status(tcp("good.example", 80, b"CONNECT other.example:%%d HTTP/1.1\\r\\n\\r\\n" %% port))[:3])
+for port in (80, 25): print(status(tcp("good.example", 80, b"GET http://other.example:%%d/ HTTP/1.1\\r\\nConnection: close\\r\\n\\r\\n" %% port))[:3])
 """ % TLS_DENIED).splitlines()
-    assert lines == ["True at 11.0.0.10", "403 Forbidden 200 OK", "0", "403 Forbidden", "at 11.0.0.10", "at 11.0.0.20", "403 Forbidden"]
+    assert lines == ["True at 11.0.0.10", "403 Forbidden 200 OK", "0", "403 Forbidden", "at 11.0.0.10", "at 11.0.0.20", "403 Forbidden",
+                     "501", "403", "200", "403"]
     assert "evil.example" not in {record.get("host") for record in world.seen("http")}
 
 
@@ -125,6 +129,99 @@ print(tcp("good.example", 9000, b"neither\\n"), status(http("good.example", "goo
 """ % TLS_DENIED).splitlines()
     assert lines == ["at 11.0.0.10", "True True", "True 403 Forbidden", "reset 200 OK"]
     assert any("encrypted" in record["reason"] for record in box.log("--denied"))
+
+
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
+def test_strict_mode_takes_no_datagrams_by_name(dsec, world):
+    box = Box(dsec, "--allow", "udp/good.example:7777", "--allow", "udp/11.0.0.20:7777")
+    ask = "print(udp(socket.gethostbyname('good.example'), 7777, b'x'), udp('11.0.0.20', 7777, b'x'))"
+    assert box.py(ask) == "11.0.0.10 x 11.0.0.20 x"
+    dsec.ok("net", "set", box.id, "--strict")
+    assert box.py(ask) == "nothing 11.0.0.20 x"
+    assert any("datagrams do not show" in record["reason"] for record in box.log("--denied"))
+
+
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
+def test_a_policy_that_becomes_strict_cuts_what_does_not_show_whom_it_is_for(dsec, world):
+    box = Box(dsec, "--allow", "good.example:*", "--allow", "other.example:*", "--allow", "11.0.0.20:9000")
+    asking = box.popen("""
+def opened(address, port, first):
+    c = socket.create_connection((address, port)); c.sendall(first); assert c.recv(99); return c
+request = "GET /drip?seconds=20 HTTP/1.1\\r\\nHost: %s\\r\\n\\r\\n"
+some = [opened("good.example", 9000, b"x"), opened("good.example", 2222, b""), opened("good.example", 80, (request % "other.example").encode()),
+        opened("good.example", 80, (request % "good.example").encode()), opened("11.0.0.20", 9000, b"x"), socket.create_connection(("good.example", 2222))]
+print("open", flush=True); sys.stdin.readline(); told = []
+for c, more in zip(some, (b"y", b"y", b"", b"", b"y", b"y")):
+    try: c.settimeout(2); c.sendall(more); told.append([part := c.recv(9999) for i in range(20)][-1] != b"" if not more else bool(c.recv(9)))
+    except OSError as e: told.append(isinstance(e, ConnectionResetError) and "cut")
+print(told)
+""", "-i")
+    assert asking.stdout.readline() == b"open\n"
+    dsec.ok("net", "set", box.id, "--strict")
+    asking.stdin.write(b"go\n")
+    asking.stdin.close()
+    assert asking.stdout.read() == b"['cut', 'cut', 'cut', True, True, 'cut']\n"
+    asking.wait()
+    reasons = {record["reason"].rpartition("strict: ")[2] for record in box.log("--denied")}
+    assert {"it is neither TLS nor HTTP", "Host other.example for good.example"} <= reasons
+
+
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
+def test_an_address_that_is_no_longer_allowed_is_cut_although_a_name_is(dsec, world):
+    """With names denied the first bytes count: what has not spoken yet must not speak to the old address."""
+    box = Box(dsec, "--allow", "11.0.0.20", "--deny", "evil.example")
+    asking = box.popen("""
+request = b"GET /drip?seconds=20 HTTP/1.1\\r\\nHost: good.example\\r\\n\\r\\n"
+silent, plain = socket.create_connection(("11.0.0.20", 9000)), socket.create_connection(("11.0.0.20", 80))
+going = socket.create_connection(("11.0.0.20", 80)); going.sendall(request); going.recv(99)
+print("open", flush=True); sys.stdin.readline(); told = []
+for c, first in ((silent, b"x"), (plain, request), (going, b"")):
+    c.settimeout(3)
+    try:
+        if first: c.sendall(first)
+        while part := c.recv(65536): last = part
+        told.append("end")
+    except ConnectionResetError: told.append("cut")
+    except OSError as e: told.append(str(e))
+print(told)
+""", "-i")
+    assert asking.stdout.readline() == b"open\n"
+    dsec.ok("net", "set", box.id, "--allow", "good.example:*", "--deny", "evil.example")
+    asking.stdin.write(b"go\n")
+    asking.stdin.close()
+    assert asking.stdout.read() == b"['cut', 'cut', 'cut']\n"
+    asking.wait()
+    assert {record["at"] for record in world.seen("http")} == {"11.0.0.20"} and len(world.seen("http")) == 1
+
+
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
+def test_a_fork_may_reach_what_its_parent_may_at_that_moment(dsec, world):
+    (dsec.cwd / "dsec.yaml").write_text("""version: 1
+environments:
+  demo:
+    base: base/box
+    network: {allow: [good.example], phases: {setup: {allow: [other.example]}, verify: none}, phase: setup}
+""")
+    box = Box(dsec, what="demo")
+    ask = "print(*[look_up(name) != 'no' for name in ('good.example', 'other.example')])"
+
+    def forked() -> Box:
+        fork = object.__new__(Box)
+        fork.dsec, fork.id = dsec, dsec.ok("fork", box.id).strip()
+        return fork
+
+    assert forked().py(ask) == "False True"
+    dsec.ok("net", "set", box.id, "--phase", "verify")
+    last = forked()
+    assert (last.py(ask), last.show()["plan"]["phase"]) == ("False False", "verify")
+    # The phases are there as they were, and what is said of one stays with it.
+    dsec.ok("net", "set", last.id, "--phase", "agent")
+    assert (last.py(ask), box.py(ask)) == ("True False", "False False")
+    dsec.ok("net", "set", box.id, "--phase", "none")
+    dsec.ok("net", "set", box.id, "--allow", "other.example", "--strict")
+    dsec.ok("stop", "-t", "0", box.id)
+    last = forked()
+    assert last.py(ask) == "False True" and last.show()["plan"]["strict"] is True
 
 
 @pytest.mark.guest_slow("the gateway decides alike on any kernel")
@@ -217,6 +314,52 @@ except ConnectionResetError: print("cut")
 
 
 @pytest.mark.guest_slow("the gateway decides alike on any kernel")
+def test_a_new_policy_cuts_flows_of_datagrams_too(dsec, world):
+    box = Box(dsec, "--allow", "udp/good.example:7777", "--allow", "udp/other.example:7777")
+    asking = box.popen("""
+flows = []
+for name in ("good.example", "other.example"):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(1); s.connect((socket.gethostbyname(name), 7777)); flows.append(s)
+def ask(s, data):
+    s.send(data)
+    try: return s.recv(999).decode()
+    except OSError: return "nothing"
+for line in sys.stdin: print(*[ask(s, line.strip().encode()) for s in flows], flush=True)
+""", "-i")
+
+    def ask(word: str) -> bytes:
+        asking.stdin.write(word.encode() + b"\n")
+        asking.stdin.flush()
+        return asking.stdout.readline()
+
+    assert ask("before") == b"11.0.0.10 before 11.0.0.11 before\n"
+    dsec.ok("net", "set", box.id, "--allow", "udp/good.example:7777")
+    assert ask("after") == b"11.0.0.10 after nothing\n"
+    asking.stdin.close()
+    assert asking.wait(10) == 0
+    assert [record["data"] for record in world.seen("udp") if record["at"] == "11.0.0.11"] == ["before"]
+    denied = [record for record in box.log("--denied") if record["protocol"] == "udp"]
+    assert {record["host"] for record in denied} == {"other.example"}
+    assert any(record["reason"].startswith("the policy was changed") for record in denied), denied
+
+
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
+def test_what_is_denied_later_stays_denied_whatever_is_allowed(dsec, world):
+    box = Box(dsec, "--allow", "good.example")
+    dsec.ok("net", "set", box.id, "--allow", "*.example", "--allow", "11.0.0.0/8", "--deny", "evil.example", "--deny", "11.0.0.66")
+    lines = box.py("""
+print(status(http('good.example', 'good.example')), look_up('evil.example'), status(http('11.0.0.66', '11.0.0.66')), status(http('11.0.0.30', '11.0.0.30')))
+""")
+    assert lines == "200 OK no reset 200 OK"
+    assert box.show()["plan"]["deny"] == ["evil.example", "11.0.0.66"]
+    assert "deny evil.example" in {record["reason"] for record in box.log("--denied")}
+    # Under another name, too, as the address says.
+    assert box.py("print(status(http('alias.example', 'alias.example')))") == "403 Forbidden"
+    assert "deny 11.0.0.66" in {record["reason"] for record in box.log("--denied")}
+    assert {record["at"] for record in world.seen("http")} == {"11.0.0.10", "11.0.0.30"}
+
+
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
 def test_phases_switch_policies(dsec, world):
     (dsec.cwd / "dsec.yaml").write_text("""version: 1
 environments:
@@ -253,6 +396,27 @@ except ConnectionResetError: print("reset")
 
 
 @pytest.mark.guest_slow("the gateway decides alike on any kernel")
+def test_a_policy_that_is_set_while_the_sandbox_is_paused_holds_when_it_goes_on(dsec, world):
+    box = Box(dsec, "--allow", "good.example", "--allow", "good.example:9000")
+    client = box.popen("""
+c = socket.create_connection((socket.gethostbyname("good.example"), 9000)); c.sendall(b"hello"); print(c.recv(5), flush=True)
+sys.stdin.readline()
+try: c.sendall(b"more"); print(c.recv(5) or "end")
+except OSError as e: print("cut")
+print(look_up("good.example"), look_up("other.example") != "no")
+""", "-i")
+    assert client.stdout.readline() == b"b'hello'\n"
+    dsec.ok("pause", box.id)
+    dsec.ok("net", "set", box.id, "--allow", "other.example")
+    assert dsec.json("inspect", box.id)[0]["state"] == "paused"
+    assert [rule for rule in box.show()["plan"]["allow"]] == ["other.example"]
+    assert eventually(lambda: box.show()["connections"] == 0), "what was open is cut at once"
+    dsec.ok("resume", box.id)
+    out, _ = client.communicate(b"on\n", timeout=60)
+    assert out.split(b"\n")[0] in (b"cut", b"end") and out.split(b"\n")[1] == b"no True"
+
+
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
 def test_policies_change_again_in_a_replay_where_they_were_changed(dsec, world):
     box = Box(dsec, "--name", "r", "--allow", "other.example")
     ask = "print(*[look_up(name) != 'no' for name in ('good.example', 'other.example')])"
@@ -283,6 +447,48 @@ print(http("good.example", "good.example", "/big?bytes=5000000")[:5], http("good
 """).splitlines()
     assert lines == ["500000", "reset reset"]
     assert "bytes is reached" in box.log("--denied")[-1]["reason"]
+
+
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
+def test_connections_have_a_limit(dsec, world):
+    (dsec.cwd / "dsec.yaml").write_text("""version: 1
+environments:
+  demo:
+    base: base/box
+    network: {allow: ["good.example:9000"], limits: {connections: 5}}
+""")
+    box = Box(dsec, what="demo")
+    lines = box.py("""
+at = socket.gethostbyname("good.example")
+def one():
+    try:
+        c = socket.create_connection((at, 9000)); c.sendall(b"x"); assert c.recv(1) == b"x"; return c
+    except ConnectionResetError: return None
+some = [one() for i in range(6)]
+print([bool(c) for c in some].count(True), bool(some[5]))
+some[2].close()
+for i in range(100):
+    if c := one(): break
+    time.sleep(0.02)
+print(bool(c), bool(one()), sum(c.send(b"y") and c.recv(1) == b"y" for c in (some[0], some[1], some[3], some[4], c)))
+""").splitlines()
+    assert lines == ["5 False", "True False 5"]
+    assert "limit of 5 connections" in box.log("--denied")[-1]["reason"]
+    assert len(world.seen("quiet")) == 6, "the server met one that was beyond the limit"
+
+
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
+def test_a_preset_stands_for_the_hosts_of_the_configuration(dsec, world):
+    box = Box(dsec, "--allow", "pypi")
+    assert box.show()["plan"]["allow"] == ["good.example"]
+    ask = "print(*[status(http(name, name)) if look_up(name) != 'no' else 'no' for name in ('good.example', 'other.example', 'pypi.org')])"
+    assert box.py(ask) == "200 OK no no"
+    # What it meant then holds, whatever it means now.
+    config = dsec.cwd / "config.yaml"
+    config.write_text(config.read_text().replace("[good.example]", "[other.example]"))
+    assert box.py(ask) == "200 OK no no"
+    dsec.ok("net", "set", box.id, "--allow", "pypi")
+    assert box.py(ask) == "no 200 OK no"
 
 
 def test_large_transfers_pass_both_ways_with_half_closed_ends(dsec, world):
@@ -363,6 +569,17 @@ layers:
     dsec.ok("build", "workspace/fetched")
     assert dsec.ok("run", "base/box", "workspace/fetched", "--", "cat", "/fetched") == "11.0.0.10 good.example\n"
     assert {record["at"] for record in world.seen("http")} == {"11.0.0.10"}
+
+
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
+def test_a_name_server_that_knows_one_family_only_is_enough(dsec, world):
+    box = Box(dsec, "--allow", "half.example", "--allow", "other-half.example")
+    lines = box.py("""
+for name in ("half.example", "other-half.example"):
+    began = time.monotonic()
+    print(body(http(name, name)).split()[0], time.monotonic() - began < 3)
+""").splitlines()
+    assert lines == ["11.0.0.18 True", "2a00:1::18 True"]
 
 
 @pytest.mark.guest_slow("the gateway decides alike on any kernel")

@@ -1,8 +1,11 @@
 """Every way around a network policy that we know of, played against it."""
 
+import os
+
 import network_box
+import network_world
 import pytest
-from network_box import TLS_DENIED, Box
+from network_box import TLS_DENIED, Box, eventually
 
 
 @pytest.fixture
@@ -273,3 +276,80 @@ print(tcp("192.0.2.1", 3128, two.encode()).count("HTTP/1.1"))
 """ % TLS_DENIED).splitlines()
     assert lines == ["1 True", "1", "403 Forbidden", "1"]
     assert hosts_reached(world) == {"good.example"}
+
+
+@pytest.mark.guest_slow("the gateway reads what it reads on any kernel")
+def test_http_that_only_some_servers_take_for_it_is_held_to_the_policy(dsec, world):
+    """The server here is one of them: it takes tabs for blanks, and lines of 64 KiB."""
+    lines = r"""
+odd = ["\r\nGET /empty HTTP/1.1", "\n\n GET /blank HTTP/1.1", "GET\t/tab\tHTTP/1.1", "GET\x0b/vertical\x0bHTTP/1.1", "get /small HTTP/1.1",
+       "GET /" + "x" * 17000 + " HTTP/1.1", "AMETHODTHATISMUCHTOOLONGFORONE /method HTTP/1.1", "x GET /three words HTTP/1.1"]
+def pieces(address, port, data, size):
+    c = socket.create_connection((address, port)); got = b""
+    try:
+        for at in range(0, len(data), size):
+            c.sendall(data[at:at + size])
+            if len(data) < 1000: time.sleep(0.003)
+        while part := c.recv(65536): got += part
+    except OSError: pass
+    return got.decode("latin1")
+for line in odd:
+    data = (line + "\r\nHost: evil.example\r\nConnection: close\r\n\r\n").encode("latin1")
+    whole, cut = pieces("%s", 80, data, len(data)), pieces("%s", 80, data, 4 if len(data) < 1000 else 1500)
+    print(status(whole), "200" in cut)
+"""
+    box = Box(dsec, "--allow", "good.example", "--allow", "good.example:9000", "--allow", "other.example:2222")
+    assert set(box.py(lines % (("good.example",) * 2)).splitlines()) == {"403 Forbidden False"}
+    # Where an address is allowed and a name denied, the name counts, too.
+    by_address = Box(dsec, "--allow", "11.0.0.20", "--deny", "evil.example")
+    assert set(by_address.py(lines % (("11.0.0.20",) * 2)).splitlines()) == {"403 Forbidden False"}
+    assert not world.seen("http")
+    assert "can be read in two ways" in {record["reason"].rpartition("its first line ")[2] for record in box.log("--denied")}
+    # After a server that speaks first, too; other protocols go on, in small pieces and large.
+    assert box.py(r"""
+def spoken(data):
+    c = socket.create_connection(("other.example", 2222)); c.recv(100); c.sendall(data)
+    try: return c.recv(100) == data
+    except OSError: return "reset"
+print(spoken(b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n"), spoken(b"PRI * HTTP/2.0\r\n"), spoken(b"SSH-2.0-OpenSSH\r\n"))
+c = socket.create_connection(("good.example", 9000)); got = b""
+said = [b"\r\n", b"hello ", b"http/ you\n", b"GET / HTTP/1.1\n", b"z" * 50000]
+for part in said: c.sendall(part); time.sleep(0.005)
+while len(got) < sum(map(len, said)): got += c.recv(65536)
+print(got == b"".join(said))
+""") == "reset reset True\nTrue"
+
+
+def test_datagrams_of_a_made_up_sender_go_nowhere(dsec, world):
+    """Answers to them would come to the gateway again, and be sent on: two servers would talk to each other for ever."""
+    box = Box(dsec, "--allow", "udp/11.0.0.10:7777", "--allow", "udp/11.0.0.11:7777")
+    assert box.py("""
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("11.0.0.11", 7777)); s.sendto(b"ball", ("11.0.0.10", 7777)); s.close()
+time.sleep(0.5)
+print(udp("11.0.0.10", 7777, b"mine"))
+""") == "11.0.0.10 mine"
+    assert [record["data"] for record in world.seen("udp")] == ["mine"]
+
+
+@pytest.mark.guest_slow("the gateway reads what it reads on any kernel")
+def test_a_flood_of_lookups_leaves_the_gateway_to_others(dsec, world):
+    flooding, other = Box(dsec, "--allow", "*.silent.example"), Box(dsec, "--allow", "good.example")
+    flood = flooding.popen("""
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(0.3); refused = 0
+for i in range(3000): s.sendto(query(f"n{i}.silent.example"), ("192.0.2.1", 53)); time.sleep(0.0001)
+try:
+    while True: refused += s.recv(512)[3] & 15 == 5
+except OSError: print(refused > 100, flush=True)
+sys.stdin.read()
+""", "-i")
+    assert flood.stdout.readline() == b"True\n"
+    assert len(os.listdir(f"/proc/{network_world.gateway_of(dsec.home)}/fd")) < 500
+    assert other.py("print(status(http('good.example', 'good.example')))") == "200 OK"
+    flood.communicate(timeout=30)
+    assert "the sandbox looks up too many names" in {record.get("reason") for record in flooding.log()}
+    # Those that were asked for are given up in time, and then the next are asked for.
+    asked = {record["name"] for record in world.seen("dns") if record["name"].endswith(".silent.example")}
+    assert len(asked) >= 100, len(asked)
+    assert eventually(lambda: flooding.py("print(look_up('late.silent.example'))") and
+                      "late.silent.example" in {record["name"] for record in world.seen("dns")}, 30)

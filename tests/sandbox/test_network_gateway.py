@@ -7,6 +7,7 @@ import signal
 import network_box
 import network_world
 import pytest
+from html_page import Page
 from network_box import PRELUDE, Box, eventually
 from sealed_lines import sealed_lines
 
@@ -36,6 +37,20 @@ def test_one_gateway_without_rights_serves_all_and_ends_with_the_last(dsec, worl
 
 
 
+@pytest.mark.guest_slow("the kernel does not decide it")
+def test_the_gateway_keeps_nothing_of_its_caller(dsec, world):
+    reading, writing = os.pipe()
+    try:
+        pipe = os.readlink(f"/proc/self/fd/{writing}")
+        caller = dsec.popen("create", "--allow", "good.example", "base/box", pass_fds=[writing])
+        assert caller.wait(timeout=120) == 0, caller.stderr.read()
+    finally:
+        os.close(writing)
+        os.close(reading)
+    for pid in (network_world.gateway_of(dsec.home), network_world.guard_of(dsec.home)):
+        assert pipe not in [os.readlink(f"/proc/{pid}/fd/{entry}") for entry in os.listdir(f"/proc/{pid}/fd")]
+
+
 # Asks until it is answered, since a connection that the gateway had when it died is reset.
 PERSISTENT = """
 def persistent(path):
@@ -61,7 +76,7 @@ def runs(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # before it is opened, before it is read
         return False
 
 
@@ -181,6 +196,36 @@ def test_every_request_is_logged_with_its_verdict(dsec, world):
 
 
 @pytest.mark.guest_slow("the gateway decides alike on any kernel")
+def test_a_lookup_of_one_family_alone_is_logged_too(dsec, world):
+    """What leaves the host in names below an allowed one is to be seen."""
+    box = Box(dsec, "--allow", "*.wild.example", "--allow", "good.example")
+    box.py("""
+for kind in (28, 28, 1, 28): udp("192.0.2.1", 53, query("a.wild.example", kind))
+for kind in (1, 28): udp("192.0.2.1", 53, query("good.example", kind))
+""")
+    lookups = [record["host"] for record in box.log() if record["protocol"] == "dns"]
+    assert lookups == ["a.wild.example", "a.wild.example", "good.example"], lookups
+    assert {record["name"] for record in world.seen("dns")} == {"a.wild.example", "good.example"}
+
+
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
+def test_every_request_of_a_long_connection_is_logged(dsec, world):
+    box = Box(dsec, "--allow", "good.example")
+    assert box.py(r"""
+import http.client
+server = http.client.HTTPConnection("good.example")
+print(sum(len(server.getresponse().read()) > 0 for i in range(70) if not server.request("GET", f"/{i}?k=quiet")))
+server.close()
+""") == "70"
+    log = eventually(lambda: [r for r in box.log() if r["protocol"] == "http"] if any(r["protocol"] == "http" and "more" not in r for r in box.log()) else None)
+    assert [(r["requests"], r.get("more", False)) for r in log] == [(32, True), (32, True), (6, False)]
+    assert [path for r in log for path in r["http"]] == [f"GET /{i}" for i in range(70)]
+    assert all(r["verdict"] == "allow" and r["sent"] > 0 and r["received"] > 0 for r in log)
+    shown = dsec.json("net", "show", box.id)
+    assert (sum(r["sent"] for r in log), sum(r["received"] for r in log)) == (shown["sent"], shown["received"])
+
+
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
 def test_the_log_outlives_the_sandbox_with_its_trajectory(dsec, world):
     box = Box(dsec, "--allow", "good.example")
     box.py("http('good.example', 'good.example', '/one?token=quiet'); tcp('11.0.0.66', 9000, b'x')")
@@ -196,9 +241,56 @@ def test_the_log_outlives_the_sandbox_with_its_trajectory(dsec, world):
     assert "GET /one" in dsec.ok("net", "log", box.id)
     # Who changed the policy when is an operation.
     operations = [json.loads(line) for line in (log.parent / "log.jsonl").read_text().splitlines()[1:]]
-    assert [o["request"]["plan"]["allow"] for o in operations if o.get("kind") == "policy"] == [[]]
+    assert [o["request"]["allow"] for o in operations if o.get("kind") == "policy"] == [[]]
     dsec.ok("traj", "rm", box.id)
     assert not log.exists()
+
+
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
+def test_a_log_is_followed_until_its_sandbox_has_ended(dsec, world):
+    box = Box(dsec, "--allow", "good.example")
+    box.py("http('good.example', 'good.example', '/before')")
+    follower = dsec.popen("net", "log", box.id, "-f", "-o", "json")
+    denied = dsec.popen("net", "log", box.id, "--follow", "--denied")
+
+    def next_of(protocol: str) -> dict:
+        while (record := json.loads(follower.stdout.readline()))["protocol"] != protocol:
+            pass
+        return record
+
+    assert next_of("http")["http"] == ["GET /before"]
+    box.py("http('good.example', 'good.example', '/after'); tcp('11.0.0.66', 9000, b'x')")
+    assert next_of("http")["http"] == ["GET /after"]
+    assert next_of("tcp")["address"] == "11.0.0.66"
+    assert b"deny  tcp  11.0.0.66:9000" in denied.stdout.readline()
+    assert follower.poll() is None and denied.poll() is None
+    dsec.ok("rm", "-f", box.id)
+    assert follower.wait(10) == denied.wait(10) == 0
+    assert denied.stdout.read() == b""
+
+
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
+def test_a_report_shows_what_was_asked_of_the_network_and_during_what(dsec, world):
+    box = Box(dsec, "-e", "API_TOKEN=hunter2hunter2", "--allow", "good.example")
+    box.py("http('good.example', 'good.example', '/one?x'); tcp('11.0.0.66', 9000, b'x')")
+    assert eventually(lambda: len(box.log()) >= 3)
+    dsec.ok("exec", box.id, "--", "true")
+    box.py("http('good.example', 'good.example', '/hunter2hunter2')")
+    assert eventually(lambda: len(box.log()) >= 4)
+    count = len(box.log())
+    dsec.ok("rm", "-f", box.id)
+    dsec.ok("traj", "export", box.id, "--out", "x.jsonl")
+    for what in (box.id, "./x.jsonl"):
+        dsec.ok("traj", "report", what, "--out", "report.html")
+        html = (dsec.cwd / "report.html").read_text()
+        page = Page(html)
+        assert page.texts["events"] == str(count) and len(page.of("tr", "event")) > count
+        for text in ("good.example 11.0.0.10:80", "GET /one", "11.0.0.66:9000", "no rule allows it", "deny"):
+            assert text in page.texts["network"], text
+        assert "network requests meanwhile" in page.texts["op-1"] and "GET /one" in page.texts["op-1"]
+        assert "11.0.0.66:9000" in page.texts["op-1"] and "GET /one" not in page.texts["op-3"]
+        assert "network requests meanwhile" not in page.texts["op-2"]
+        assert "network requests meanwhile" in page.texts["op-3"] and "hunter2" not in html
 
 
 @pytest.mark.guest_slow("the gateway decides alike on any kernel")

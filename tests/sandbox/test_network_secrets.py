@@ -50,8 +50,11 @@ one = "GET /1 HTTP/1.1\r\nHost: good.example\r\nauthorization: mine\r\n\r\n"
 print(tcp("good.example", 80, (one + one.replace("GET /1", "GET /2").replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n")).encode()).count("200 OK"))
 import urllib.request; print(urllib.request.urlopen("http://good.example/proxied").read().decode().strip())
 print(status(http("good.example", "evil.example")), status(http("other.example", "other.example")), tcp("good.example", 443, hello("good.example")))
+# A server would repeat what it was sent, with the secret.
+print(*[status(tcp("good.example", 80, f"{method} /trace HTTP/1.1\r\nHost: good.example\r\n\r\n".encode())) for method in ("TRACE", "TRACK")])
 """).splitlines()
-    assert [line for line in lines if line] == ["11.0.0.10 good.example", "2", "11.0.0.10 good.example", "403 Forbidden 502 Bad Gateway reset"]
+    assert [line for line in lines if line] == ["11.0.0.10 good.example", "2", "11.0.0.10 good.example", "403 Forbidden 502 Bad Gateway reset",
+                                                  "403 Forbidden 403 Forbidden"]
     seen = world.seen("http")
     assert [record["path"] for record in seen] == ["/api", "/1", "/2", "/proxied"]
     assert all(record["headers"]["Authorization"] == "Bearer sk-very-secret" for record in seen)
@@ -93,6 +96,45 @@ print(os.environ)
     again = "print([a for a in (http('good.example', 'good.example', '/b') for i in range(50)) if '200 OK' in a or time.sleep(0.1)][0][:12])"
     assert box.py(again, env={"API_KEY": ""}) == "HTTP/1.1 200"
     assert world.seen("http")[-1]["headers"]["Authorization"] == "Bearer " + secret
+
+
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
+def test_secrets_of_a_running_sandbox_are_replaced(certificate, dsec, world):
+    dsec.env |= {"SSL_CERT_FILE": str(certificate), "OLD_KEY": "sk-old", "NEW_KEY": "sk-new"}
+    box = Box(dsec, "--inject", "good.example:8443=Authorization: Bearer env:OLD_KEY", "--allow", "other.example")
+    fetch = "print(status(http('good.example', 'good.example', '/a')))"
+    assert box.py(fetch) == "200 OK"
+    kept = box.popen(r"""
+c = socket.create_connection(("good.example", 80)); request = b"GET /kept HTTP/1.1\r\nHost: good.example\r\n\r\n"
+c.sendall(request); print(c.recv(9999)[:12].decode(), flush=True)
+for line in sys.stdin:
+    try: c.sendall(request); print(c.recv(9999)[:12].decode(), flush=True)
+    except ConnectionResetError: print("cut", flush=True)
+""", "-i")
+    assert kept.stdout.readline() == b"HTTP/1.1 200\n"
+    # What changes nothing for it cuts nothing.
+    dsec.ok("net", "set", box.id, "--allow", "other.example")
+    kept.stdin.write(b"again\n")
+    kept.stdin.flush()
+    assert kept.stdout.readline() == b"HTTP/1.1 200\n"
+    dsec.ok("net", "set", box.id, "--inject", "good.example:8443=X-Key: env:NEW_KEY")
+    assert kept.communicate(b"again\n", timeout=20)[0] == b"cut\n"
+    assert box.py(fetch) == "200 OK"
+    old, *_, new = (record["headers"] for record in world.seen("http"))
+    assert old["Authorization"] == "Bearer sk-old" and "X-Key" not in old
+    assert new["X-Key"] == "sk-new" and "Authorization" not in new
+    # What cannot be read changes nothing; what the sandbox has already need not be read again.
+    assert "NOT_THERE" in dsec.fails(2, "net", "set", box.id, "--inject", "good.example=env:NOT_THERE")
+    del dsec.env["NEW_KEY"]
+    dsec.ok("net", "set", box.id, "--strict")
+    assert box.py(fetch) == "200 OK"
+    assert world.seen("http")[-1]["headers"]["X-Key"] == "sk-new"
+    dsec.ok("net", "set", box.id, "--no-inject")
+    assert box.py(fetch) != "200 OK"
+    assert [rule for rule in dsec.json("net", "show", box.id)["plan"]["allow"]] == ["other.example"]
+    for wrong in (("--no-inject", "--inject", "a.example=env:HOME"), ("--nothing", "--inject", "a.example=env:HOME")):
+        assert "contradict" in dsec.fails(2, "net", "set", box.id, *wrong)
+    assert "sk-oops" not in dsec.fails(2, "net", "set", box.id, "--inject", "good.example=sk-oops")
 
 
 @pytest.mark.guest_slow("the gateway decides alike on any kernel")
@@ -182,6 +224,26 @@ print(body(http("good.example", "good.example", "/plain")))
     assert [line for line in lines if line] == ["11.0.0.10 good.example", "11.0.0.10 good.example:8443", "11.0.0.10 good.example"]
     assert all(record["headers"]["Authorization"] == "Bearer sk-within" for record in world.seen("http"))
     assert len(world.seen("http")) == 3
+
+
+@pytest.mark.guest_slow("the gateway decides alike on any kernel")
+def test_a_fork_has_the_secrets_of_its_parent_and_they_are_in_neither(certificate, dsec, world):
+    secret = "sk-of-the-parent"
+    dsec.env |= {"SSL_CERT_FILE": str(certificate), "API_KEY": secret}
+    box = Box(dsec, "--inject", "good.example:8443=Authorization: Bearer env:API_KEY")
+    ask = "print(body(http('good.example', 'good.example', '/%s')))"
+    assert box.py(ask % "parent") == "11.0.0.10 good.example"
+    fork = object.__new__(Box)
+    fork.dsec, fork.id = dsec, dsec.ok("fork", box.id).strip()
+    assert fork.py(ask % "fork") == "11.0.0.10 good.example"
+    seen = {record["path"]: record["headers"]["Authorization"] for record in world.seen("http")}
+    assert seen == {"/parent": "Bearer " + secret, "/fork": "Bearer " + secret}
+    told = json.dumps(dsec.json("inspect", fork.id)) + dsec.ok("net", "show", fork.id) + dsec.ok("traj", "show", "-o", "json", fork.id)
+    assert "env:API_KEY" in told and secret not in told + dsec.ok("exec", fork.id, "--", "env")
+    grep = subprocess.run(["grep", "-rlsa", "--devices=skip", "--exclude-dir=run", secret, dsec.home], capture_output=True, text=True)
+    assert grep.stdout == ""
+    # Where the secret cannot be had any more there is no fork without it.
+    assert "API_KEY" in dsec.fails(2, "fork", box.id, env={"API_KEY": ""})
 
 
 @pytest.mark.guest_slow("the gateway decides alike on any kernel")

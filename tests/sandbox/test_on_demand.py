@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 import rootfs
 from dsec_tool import Dsec
-from fault_proxy import FaultProxy
-from oci_registry import DockerRegistry
+from fault_proxy import Fault, FaultProxy
+from oci_registry import DockerRegistry, make_certificates
+from web_servers import Nginx, S3Proxy, S3Server
 
 MIB = 1 << 20
-CHUNK = 256 << 10
+CHUNK, GAP = 64 << 10, 128 << 10
 
 
 def wait_for(check, seconds: float = 60.0):
@@ -33,6 +34,11 @@ def wait_for(check, seconds: float = 60.0):
 
 def big_file() -> bytes:
     return b"".join(hashlib.sha256(number.to_bytes(8, "big")).digest() for number in range(8 * MIB // 32))
+
+
+def have_program(dsec: Dsec, sandbox: str):
+    """All of it: a page of a program that cannot come kills it, and what it wanted to say is not said."""
+    dsec.ok("exec", sandbox, "--", "md5sum", "/bin/busybox")
 
 
 class World:
@@ -125,7 +131,12 @@ def test_a_sandbox_runs_before_its_layer_has_come_and_reads_the_same(dsec, world
     first = world.fetched()
     assert 0 < first < world.data["size"] / 2
     assert dsec.json("inspect", sandbox)[0]["on_demand"] == {"bytes": world.data["size"], "fetched": first}
-    assert dsec.json("stats", sandbox)["on_demand"]["fetched"] == first
+    used = dsec.json("stats", sandbox)["on_demand"]
+    assert used["fetched"] == first and 0 < used["first_command_ms"] < 60_000
+    assert "first command after" in dsec.ok("stats", sandbox)
+    header, record = dsec.json("traj", "show", sandbox)
+    assert record["on_demand"] == {"bytes": world.data["size"], "fetched": first}
+    assert "fetched" in dsec.ok("traj", "show", sandbox)
     used = dsec.json("system", "df")["layers"][0]
     assert used["on_demand"] == world.data["size"] and 0 < used["on_demand_here"] < world.data["size"]
     assert world.ask("instance").keys() == {"instance", "pid", "protocol"}
@@ -210,22 +221,27 @@ def test_the_loader_keeps_nothing_of_its_caller(dsec, world):
         assert few == min(most, 1 << 20) > 256
 
 
-@pytest.mark.guest_slow("the kernel does not decide it")
-def test_the_death_of_the_server_while_a_process_waits_goes_unnoticed(dsec, world, work, server):
+def stalling_proxy(world, server) -> tuple[FaultProxy, threading.Event]:
+    """While the event is set, nothing of the layer's data is answered: parts of it are asked for by ranges."""
     holding = threading.Event()
 
     def faults(method, path, count):
-        # Parts of the blob are asked for by ranges.
         while holding.is_set() and world.hex in path:
             time.sleep(0.05)
 
-    proxy = FaultProxy(server.port, faults)
+    return FaultProxy(server.port, faults), holding
+
+
+@pytest.mark.guest_slow("the kernel does not decide it")
+@pytest.mark.needs("registry_servers")
+def test_the_death_of_the_server_while_a_process_waits_goes_unnoticed(dsec, world, work, server):
+    proxy, holding = stalling_proxy(world, server)
     try:
         world.publish(f"oci://{server.host}/layers")
         world.configure(f"hosts: {{'{proxy.host}': {{plain_http: true}}}}\n")
         dsec.ok("pull", "--on-demand", "base/box", "--from", f"oci://{proxy.host}/layers")
         sandbox = dsec.ok("create", "base/box").strip()
-        dsec.ok("exec", sandbox, "--", "true")
+        have_program(dsec, sandbox)
         holding.set()
         proxy.forget()
         reader = dsec.popen("exec", sandbox, "--", "sha256sum", "/big")
@@ -272,7 +288,7 @@ def test_a_home_that_was_removed_is_not_made_anew(dsec, world):
     world.publish_to_folder()
     dsec.ok("pull", "--on-demand", "base/box", "--from", world.url)
     sandbox = dsec.ok("create", "base/box").strip()
-    dsec.ok("exec", sandbox, "--", "true")
+    have_program(dsec, sandbox)
     server, away = world.processes()["serve"], dsec.home.with_name("away")
     dsec.home.rename(away)
     try:
@@ -310,7 +326,7 @@ def test_a_blob_that_is_deleted_while_in_use_is_an_error_and_is_named(dsec, worl
     blob = world.publish_to_folder()
     dsec.ok("pull", "--on-demand", "base/box", "--from", world.url)
     sandbox = dsec.ok("create", "base/box").strip()
-    dsec.ok("exec", sandbox, "--", "true")
+    have_program(dsec, sandbox)
     blob.unlink()
     result = dsec.run("exec", sandbox, "--", "sha256sum", "/big")
     assert result.code != 0 and "Input/output error" in result.err, str(result)
@@ -323,6 +339,7 @@ def test_a_blob_that_is_deleted_while_in_use_is_an_error_and_is_named(dsec, worl
 
 
 @pytest.mark.guest_slow("the kernel does not decide it")
+@pytest.mark.needs("registry_servers")
 def test_a_stalled_registry_is_an_error_in_time(dsec, world, work, server):
     holding = threading.Event()
 
@@ -336,7 +353,7 @@ def test_a_stalled_registry_is_an_error_in_time(dsec, world, work, server):
         world.configure(f"on_demand: {{timeout: 1s}}\nhosts: {{'{proxy.host}': {{plain_http: true}}}}\n")
         dsec.ok("pull", "--on-demand", "base/box", "--from", f"oci://{proxy.host}/layers")
         sandbox = dsec.ok("create", "base/box").strip()
-        dsec.ok("exec", sandbox, "--", "true")
+        have_program(dsec, sandbox)
         holding.set()
         began = time.monotonic()
         result = dsec.run("exec", sandbox, "--", "dd", "if=/big", "of=/dev/null", "bs=4096", "count=1", "skip=1024")
@@ -351,6 +368,7 @@ def test_a_stalled_registry_is_an_error_in_time(dsec, world, work, server):
 
 
 @pytest.mark.guest_slow("the kernel does not decide it")
+@pytest.mark.needs("registry_servers")
 def test_where_one_registry_stalls_another_gives_the_rest(dsec, world, work, server):
     holding = threading.Event()
 
@@ -365,7 +383,7 @@ def test_where_one_registry_stalls_another_gives_the_rest(dsec, world, work, ser
             world.publish(f"oci://{server.host}/{name}")
             dsec.ok("pull", "--on-demand", "base/box", "--from", f"oci://{proxy.host}/{name}")
         sandbox = dsec.ok("create", "base/box").strip()
-        dsec.ok("exec", sandbox, "--", "true")
+        have_program(dsec, sandbox)
         holding.set()
         proxy.forget()
         assert world.sum in dsec.ok("exec", sandbox, "--", "sha256sum", "/big")
@@ -373,3 +391,278 @@ def test_where_one_registry_stalls_another_gives_the_rest(dsec, world, work, ser
     finally:
         holding.clear()
         proxy.stop()
+
+
+def trace(world, *more) -> dict:
+    """Of two parts of /big, the later one first."""
+    read = "dd if=/big of=/dev/null bs=4096 count=1 skip=1024; dd if=/big of=/dev/null bs=4096 count=1 skip=256"
+    return world.dsec.json("registry", "trace", "--registry", world.url, *more, "base/box", "--", "sh", "-c", read)
+
+
+def listed_file(world) -> Path:
+    digest = world.layer["digest"].removeprefix("sha256:")
+    return world.work / "registry/prefetch/sha256" / digest[:2] / f"{digest}.json"
+
+
+# Through a loop device the kernel reads ahead before anybody asks.
+@pytest.mark.needs("file_backed_mounts")
+def test_what_a_traced_command_reads_is_fetched_first_from_then_on(dsec, world, work):
+    blob = world.publish_to_folder()
+    told = trace(world)
+    layer = told["layers"][0]
+    assert (layer["name"], layer["digest"], layer["published"]) == ("base/box", world.layer["digest"], True)
+    assert 0 < layer["read"] <= told["fetched"] < layer["bytes"] == world.data["size"] == told["bytes"]
+    assert told["first_command_ms"] > 0
+    # Nothing of the run is left here, and the layer is what it was.
+    assert dsec.json("layer", "ls") == [] and not any((dsec.home / "cache").iterdir())
+    assert not list((work / "registry").rglob(".tmp-*"))
+    # Each piece once; the later part of the file was read before the other one.
+    found = json.loads(listed_file(world).read_text())["blobs"]
+    assert [each["digest"] for each in found] == [world.data["digest"]]
+    order = [chunk for first, count in found[0]["chunks"] for chunk in range(first, first + count)]
+    assert len(order) == len(set(order)) == -(-layer["read"] // CHUNK)
+    later, earlier = (world.where_in_data(world.big[at:at + 4096]) // CHUNK for at in (4 * MIB, MIB))
+    assert order.index(later) < order.index(earlier)
+
+    dsec.ok("pull", "--on-demand", "base/box", "--from", world.url)
+    sandbox = dsec.ok("create", "base/box").strip()
+    # Nobody has read anything. What separates two pieces by little comes with them.
+    wait_for(lambda: world.fetched() >= layer["read"])
+    time.sleep(0.5)
+    assert world.fetched() <= layer["read"] + layer["runs"] * GAP
+    blob.unlink()
+    read = ["exec", sandbox, "--", "dd", "if=/big", "of=/dev/null", "bs=4096", "count=1"]
+    dsec.ok(*read, "skip=1024")
+    dsec.ok(*read, "skip=256")
+    assert dsec.run(*read, "skip=1600").code != 0
+
+
+@pytest.mark.guest_slow("the kernel does not decide it")
+def test_a_trace_of_a_command_that_fails_publishes_nothing(dsec, world, work):
+    world.publish_to_folder()
+    said = dsec.fails(1, "registry", "trace", "--registry", world.url, "base/box", "--", "sh", "-c", "echo so; exit 3")
+    assert "'sh' ended with 3" in said and "so\n" in said
+    trace(world, "--dry-run")
+    assert not listed_file(world).exists() and not any((dsec.home / "cache").iterdir())
+    (work / "config.yaml").write_text("hosts: {'localhost:1': {plain_http: true}}\n")
+    # Told before the command runs.
+    said = dsec.fails(1, "registry", "trace", "--registry", world.url, "--to", "http://localhost:1/x", "base/box", "--", "false")
+    assert "ended with" not in said
+
+
+@pytest.mark.guest_slow("the kernel does not decide it")
+def test_what_a_killed_trace_leaves_goes_with_gc(dsec, world):
+    world.publish_to_folder()
+    tracing = dsec.popen("registry", "trace", "--registry", world.url, "base/box", "--", "sleep", "600")
+    try:
+        wait_for(lambda: [name for home in (dsec.home / "cache").glob(".tmp-*/sandboxes") for name in home.iterdir()])
+        wait_for(lambda: any(b"sleep\x00600" in (entry / "cmdline").read_bytes() for entry in Path("/proc").glob("[0-9]*")
+                             if (entry / "cmdline").exists()))
+    finally:
+        tracing.kill()
+        tracing.communicate()
+    dsec.ok("gc")
+    assert not any((dsec.home / "cache").glob(".tmp-*"))
+
+
+@pytest.mark.guest_slow("the kernel does not decide it")
+def test_a_layer_that_is_filled_becomes_local_although_nobody_reads_it(dsec, world):
+    world.publish_to_folder()
+    world.configure("on_demand: {fill: true}\n")
+    dsec.ok("pull", "--on-demand", "base/box", "--from", world.url)
+    dsec.ok("create", "base/box")
+    wait_for(world.stored.exists)
+    assert hashlib.sha256(world.stored.read_bytes()).hexdigest() == world.hex
+
+
+@pytest.mark.guest_slow("the kernel does not decide it")
+def test_a_layer_that_is_read_beyond_a_share_comes_wholly(dsec, world):
+    world.publish_to_folder()
+    world.configure("on_demand: {eager_share: 0.3}\n")
+    dsec.ok("pull", "--on-demand", "base/box", "--from", world.url)
+    sandbox = dsec.ok("create", "base/box").strip()
+    have_program(dsec, sandbox)
+    time.sleep(1)
+    assert not world.stored.exists()
+    dsec.ok("exec", sandbox, "--", "dd", "if=/big", "of=/dev/null", "bs=1M", "count=5")
+    wait_for(world.stored.exists)
+
+
+@pytest.mark.needs("file_backed_mounts")
+@pytest.mark.needs("registry_servers")
+def test_a_process_that_waits_for_a_piece_can_be_killed(dsec, world, work, server):
+    proxy, holding = stalling_proxy(world, server)
+    try:
+        world.publish(f"oci://{server.host}/layers")
+        world.configure(f"on_demand: {{timeout: 60s}}\nhosts: {{'{proxy.host}': {{plain_http: true}}}}\n")
+        dsec.ok("pull", "--on-demand", "base/box", "--from", f"oci://{proxy.host}/layers")
+        sandbox = dsec.ok("create", "base/box").strip()
+        dsec.ok("exec", sandbox, "--", "sh", "-c", "cat /bin/busybox > /dev/null")
+        holding.set()
+        proxy.forget()
+        reader = dsec.popen("exec", sandbox, "--", "dd", "if=/big", "of=/dev/null", "bs=4096", "count=1", "skip=1024")
+        wait_for(lambda: proxy.times("GET", world.hex))
+        time.sleep(0.3)
+        began = time.monotonic()
+        reader.send_signal(signal.SIGTERM)
+        assert reader.wait(timeout=30) == 128 + signal.SIGTERM
+        assert time.monotonic() - began < 5
+        # And a sandbox with such a process can be removed.
+        reader = dsec.popen("exec", sandbox, "--", "dd", "if=/big", "of=/dev/null", "bs=4096", "count=1", "skip=1300")
+        time.sleep(0.5)
+        dsec.ok("rm", "-f", sandbox)
+        assert time.monotonic() - began < 15
+        reader.communicate(timeout=30)
+    finally:
+        holding.clear()
+        proxy.stop()
+
+
+# --- servers of every kind, and what they do meanwhile ----------------------------------------------------------------
+
+SECRET = "secret/of+this=test"
+READ = ["dd", "if=/big", "of=/dev/null", "bs=4096", "count=1", "skip=1024"]
+
+
+def pulled(world, url: str, config: str = "", env: dict | None = None) -> str:
+    world.configure("on_demand: {timeout: 20s}\n" + config)
+    world.dsec.ok("pull", "--on-demand", "base/box", "--from", url, env=env)
+    assert not world.stored.exists()
+    return world.dsec.ok("create", "base/box", env=env).strip()
+
+
+def reads_all(world, sandbox: str) -> bool:
+    return world.sum in world.dsec.ok("exec", sandbox, "--", "sha256sum", "/big")
+
+
+@pytest.fixture
+def proxy(server):
+    faults = FaultProxy(server.port)
+    yield faults
+    faults.stop()
+
+
+# --- kinds ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.guest_slow("the kernel does not decide it")
+@pytest.mark.needs("registry_servers")
+def test_a_layer_is_read_from_a_bucket(world, work):
+    bucket = S3Server(work / "bucket", "layers")
+    s3 = S3Proxy(bucket, SECRET)
+    env = {"AWS_ENDPOINT_URL": s3.endpoint, "AWS_ACCESS_KEY_ID": s3.key_id, "AWS_SECRET_ACCESS_KEY": SECRET}
+    try:
+        url = f"s3://layers/{work.name}/team"
+        world.author.ok("publish", "base/box", "--to", url, env=env)
+        sandbox = pulled(world, url, env=env)
+        s3.forget()
+        assert reads_all(world, sandbox)
+        ranges = [asked for asked in s3.asked if world.hex in asked.path]
+        assert ranges and all(asked.status == 206 for asked in ranges)
+    finally:
+        s3.stop()
+        bucket.stop()
+
+
+@pytest.mark.guest_slow("the kernel does not decide it")
+@pytest.mark.needs("registry_servers")
+def test_a_layer_is_read_from_a_web_server_over_tls(world, work):
+    world.publish_to_folder()
+    certificates = work / "certificates"
+    certificates.mkdir()
+    make_certificates(certificates)
+    nginx = Nginx(work / "secure", work / "registry", certificates)
+    try:
+        sandbox = pulled(world, nginx.url, f"hosts:\n  '{nginx.host}': {{ca: {certificates}/ca.crt}}\n")
+        assert reads_all(world, sandbox)
+    finally:
+        nginx.stop()
+
+
+# --- troubles ---------------------------------------------------------------------------------------------------------
+
+
+TROUBLES = {
+    "reset": lambda: Fault(cut=1000, reset=True),
+    "cut": lambda: Fault(cut=100_000),
+    "500": lambda: Fault(status=500),
+    "503": lambda: Fault(status=503, headers={"Retry-After": "1"}),
+    "429": lambda: Fault(status=429, headers={"Retry-After": "2"}),
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+@pytest.mark.guest_slow("the kernel does not decide it")
+@pytest.mark.needs("registry_servers")
+def test_passing_troubles_of_a_server_are_nothing_that_a_reader_sees(world, server, proxy, trouble):
+    """Each part of the blob has it once."""
+    troubled = {}
+
+    def faults(method, path, count):
+        if not (on and method == "GET" and world.hex in path and len(troubled) < 4):
+            return None
+        troubled[time.monotonic()] = path
+        return TROUBLES[trouble]()
+
+    on = False
+    proxy.faults = faults
+    world.publish(f"oci://{server.host}/layers")
+    sandbox = pulled(world, f"oci://{proxy.host}/layers", f"hosts: {{'{proxy.host}': {{plain_http: true}}}}\n")
+    on = True
+    assert reads_all(world, sandbox)
+    assert troubled
+
+
+@pytest.mark.guest_slow("the kernel does not decide it")
+@pytest.mark.needs("registry_servers")
+def test_a_server_that_asks_to_wait_is_left_alone_for_so_long(world, server, proxy):
+    refused = []
+
+    def faults(method, path, count):
+        if on and method == "GET" and world.hex in path and not refused:
+            refused.append(time.monotonic())
+            return Fault(status=429, headers={"Retry-After": "3"})
+        if on and refused and method == "GET" and world.hex in path:
+            after.append(time.monotonic())
+        return None
+
+    on, after = False, []
+    proxy.faults = faults
+    world.publish(f"oci://{server.host}/layers")
+    sandbox = pulled(world, f"oci://{proxy.host}/layers", f"hosts: {{'{proxy.host}': {{plain_http: true}}}}\n")
+    on = True
+    world.dsec.ok("exec", sandbox, "--", *READ)
+    assert min(after) - refused[0] >= 2.9
+
+
+@pytest.mark.guest_slow("the kernel does not decide it")
+@pytest.mark.needs("registry_servers")
+def test_tokens_that_end_are_asked_for_again(world, server, proxy):
+    world.publish(f"oci://{server.host}/layers")
+    proxy.token_seconds = 2
+    sandbox = pulled(world, f"oci://{proxy.host}/layers", f"hosts: {{'{proxy.host}': {{plain_http: true}}}}\n")
+    have_program(world.dsec, sandbox)
+    time.sleep(3)
+    proxy.forget()
+    assert reads_all(world, sandbox)
+    assert proxy.token_requests
+
+
+@pytest.mark.guest_slow("the kernel does not decide it")
+@pytest.mark.needs("registry_servers")
+def test_a_server_that_trickles_is_given_up(world, work, server, proxy):
+    """It never stops for long, so that it could hold every request for ever."""
+    slow = False
+    proxy.faults = lambda method, path, count: Fault(rate=4096) if slow and world.hex in path else None
+    world.publish(f"oci://{server.host}/layers")
+    world.configure(f"on_demand: {{timeout: 1s}}\nhosts: {{'{proxy.host}': {{plain_http: true}}}}\n")
+    world.dsec.ok("pull", "--on-demand", "base/box", "--from", f"oci://{proxy.host}/layers")
+    sandbox = world.dsec.ok("create", "base/box").strip()
+    have_program(world.dsec, sandbox)
+    slow = True
+    result = world.dsec.run("exec", sandbox, "--", *READ)
+    assert result.code != 0 and "Input/output error" in result.err, str(result)
+    log = world.dsec.home / "run/loader.log"
+    wait_for(lambda: "which is too slow" in log.read_text(), 40)
+    slow = False
+    assert reads_all(world, sandbox)

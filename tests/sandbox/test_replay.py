@@ -36,6 +36,31 @@ def test_a_rollout_is_the_same_again(dsec, rollout):
     assert dsec.ok("ps", "-a", "-q") == ""
 
 
+def test_a_replay_has_the_layers_of_then_whatever_their_names_mean_now(dsec):
+    rootfs.import_base(dsec, "base/r:1", files={"version": "then\n"})
+    dsec.ok("create", "--name", "r", "base/r:1")
+    dsec.ok("exec", "r", "--", "cat", "/version")
+    dsec.ok("rm", "-f", "r")
+    then = dsec.json("layer", "inspect", "base/r:1")[0]["digest"]
+    rootfs.import_base(dsec, "base/r:1", files={"version": "now\n"})
+    dsec.ok("gc")
+    assert dsec.json("layer", "inspect", "base/r:1")[0]["digest"] != then
+    assert dsec.ok("run", "base/r:1", "--", "cat", "/version") == "now\n"
+    assert states(dsec, "r") == ["same"]
+
+
+def test_a_kept_replay_is_a_sandbox_whose_operations_say_so(dsec, rollout):
+    result = dsec.run("replay", rollout, "--keep", "--until", "3")
+    assert result.code == 0, str(result)
+    kept = result.err.split("kept as sandbox ")[1].strip()
+    assert dsec.ok("ps", "-q").split() == [kept]
+    assert dsec.ok("exec", kept, "--", "ls", "/workspace") == "a\nb\n"
+    operations = [json.loads(line) for line in dsec.ok("traj", "show", "-o", "json", kept).splitlines()][1:]
+    assert [operation["origin"] for operation in operations] == ["replay"] * 3 + ["cli"]
+    dsec.ok("gc")
+    assert dsec.ok("ps", "-q").split() == [kept]
+
+
 def test_a_log_elsewhere_is_replayed_as_well(dsec, rollout):
     log = next((dsec.home / "trajectories").glob("*/log.jsonl"))
     assert set(states(dsec, log)) == {"same"}

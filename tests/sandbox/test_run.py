@@ -2,6 +2,8 @@
 
 import json
 import signal
+import socket
+import threading
 import time
 
 import pytest
@@ -133,6 +135,7 @@ def test_workdir_user_and_hostname_are_as_asked_for(dsec, box):
     out = dsec.ok("run", "-w", "/tmp/made", "-u", "user", "--hostname", "web", box, *sh("pwd; id -u; id -g; hostname"))
     assert out.split() == ["/tmp/made", "1000", "1000", "web"]
     assert dsec.ok("run", "-u", "4711:4712", box, *sh("id -u; id -g")).split() == ["4711", "4712"]
+    assert "working directory 'made' is not absolute" in dsec.fails(125, "run", "-w", "made", box, "--", "true")
 
 
 def test_the_entrypoint_goes_before_the_command_and_can_be_replaced(dsec, box):
@@ -151,6 +154,14 @@ def test_a_path_of_the_host_is_bound_and_read_only_when_asked_for(dsec, box, wor
     assert (work / "shared" / "in").read_text() == "from here\n"
 
 
+def test_what_holds_dsecs_own_home_is_not_bound(dsec, box, work):
+    for path in (work, dsec.home, "/"):
+        err = dsec.fails(125, "run", "-v", f"{path}:/mnt:ro", box, "--", "true")
+        assert f"cannot bind '{path}': dsec's own '{dsec.home}' lies in it" in err and "DSEC_HOME" in err, err
+    (work / "beside").mkdir()
+    dsec.ok("run", "-v", f"{work}/beside:/mnt", box, "--", "true")
+
+
 def test_a_read_only_sandbox_cannot_be_written_to(dsec, box):
     result = dsec.run("run", "--read-only", box, *sh("touch /etc/new"))
     assert result.code == 1 and "Read-only" in result.err
@@ -159,6 +170,42 @@ def test_a_read_only_sandbox_cannot_be_written_to(dsec, box):
 def test_there_is_no_network_unless_it_is_asked_for(dsec, box):
     assert dsec.ok("run", box, *sh("ls /sys/class/net 2>/dev/null; cat /proc/net/dev | tail -n +3 | cut -d: -f1")).split() in (
         ["lo"], ["lo", "lo"])
+
+
+def test_the_hosts_network_is_had_by_asking_for_it(dsec, box):
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        threading.Thread(target=lambda: server.accept()[0].sendall(b"from the host\n"), daemon=True).start()
+        connect = sh(f"nc -w 10 127.0.0.1 {port} < /dev/null")
+        assert dsec.run("run", box, *connect).code != 0
+        assert dsec.ok("run", "--network", "host", box, *connect) == "from the host\n"
+
+
+def test_a_sandbox_ends_with_its_lifetime_whatever_runs(dsec, box):
+    began = time.monotonic()
+    result = dsec.run("run", "--keep", "--name", "short", "--lifetime", "2s", box, *sh("echo begun; sleep 300"))
+    assert (result.code, result.out) == (137, "begun\n") and time.monotonic() - began < 30
+    ended = dsec.json("inspect", "short")[0]
+    assert (ended["state"], ended["reason"]) == ("stopped", "its lifetime ended")
+
+
+def test_layers_that_contradict_each_other_are_stacked_when_that_is_accepted(dsec, box, work):
+    (work / "tool").mkdir()
+    (work / "tool" / "passwd").mkdir()
+    (work / "tool" / "passwd" / "inside").write_text("x\n")
+    dsec.ok("import", "toolkit/odd", "dir:tool", "--to", "/etc")
+    told = dsec.fails(125, "run", box, "toolkit/odd", "--", "true")
+    assert "toolkit/odd" in told and "base/box" in told and "etc/passwd" in told
+    look = ["--", "cat", "/etc/passwd/inside"]
+    assert dsec.ok("run", "--accept-conflicts", box, "toolkit/odd", *look) == "x\n"
+    (work / "dsec.yaml").write_text("version: 1\nenvironments:\n"
+                                    "  odd: {base: base/box, toolkits: [toolkit/odd], accept_conflicts: true}\n"
+                                    "  not: {base: base/box, toolkits: [toolkit/odd]}\n")
+    assert dsec.ok("run", "odd", *look) == "x\n"
+    dsec.fails(125, "run", "not", *look)
+    assert "conflict: not: 'etc/passwd'" in dsec.run("env", "check").out
 
 
 def test_layers_may_be_given_by_flag_and_in_any_order(dsec, box, work):

@@ -1,7 +1,9 @@
 """A detached sandbox: what looks at it, enters it and ends it."""
 
+import json
 import os
 import signal
+import subprocess
 import time
 
 import pytest
@@ -82,6 +84,8 @@ def test_the_logs_of_an_orphan_are_what_was_written(dsec, web):
     wait_for_output(dsec, "other", "web", "--exec", exec_id)
     os.kill(dsec.json("inspect", "web")[0]["keeper_pid"], signal.SIGKILL)
     wait_until(lambda: dsec.json("inspect", "web")[0]["state"] == "orphaned")
+    [line] = [line for line in dsec.ok("ps").splitlines() if "web" in line.split()]
+    assert "orphaned" in line
     result = dsec.run("logs", "web")
     assert (result.code, result.out, result.err) == (0, "started\n", "trouble\n")
     assert dsec.ok("logs", "-f", "--exec", exec_id, "web") == "other\n"
@@ -116,6 +120,68 @@ def test_a_detached_command_is_attached_to_again_from_its_beginning(dsec, web):
     assert dsec.ok("logs", "--exec", exec_id, "web") == "first\nlast\n"
     commands = dsec.json("inspect", "web")[0]["commands"]
     assert {command["exec_id"]: command["running"] for command in commands}[exec_id] is False
+
+
+@pytest.mark.guest_slow("what is passed over is no matter of the kernel")
+def test_attaching_passes_over_what_was_seen_of_each_stream(dsec, web):
+    exec_id = dsec.ok("exec", "-d", "web", "--", "sh", "-c", "echo first; echo trouble >&2; echo last; exit 6").strip()
+    for flags, out, err in (((), "first\nlast\n", "trouble\n"), (("--stderr-from", "3"), "first\nlast\n", "uble\n"),
+                            (("--stdout-from", "6", "--stderr-from", "8"), "last\n", "")):
+        result = dsec.run("attach", *flags, "web", exec_id)
+        assert (result.code, result.out, result.err) == (6, out, err), flags
+
+
+@pytest.mark.guest_slow("what is passed on is no matter of the kernel")
+def test_attaching_interactively_gives_a_command_its_input(dsec, web):
+    exec_id = dsec.ok("exec", "-d", "-i", "web", "--", "sh", "-c", "echo ready; while read line; do echo got $line; done; exit 4").strip()
+    # Without --interactive it waits on.
+    looker = dsec.popen("attach", "web", exec_id, stdin=subprocess.PIPE)
+    looker.stdin.write(b"unheard\n")
+    looker.stdin.close()
+    assert looker.stdout.readline() == b"ready\n"
+    result = dsec.run("attach", "-i", "web", exec_id, input="one\ntwo\n")
+    assert (result.code, result.out) == (4, "ready\ngot one\ngot two\n")
+    assert looker.wait(10) == 4 and looker.stdout.read() == b"got one\ngot two\n"
+
+
+@pytest.mark.guest_slow("lists are no matter of the kernel")
+def test_commands_are_listed_while_they_run_and_afterwards_when_asked_for(dsec, web):
+    dsec.run("exec", "web", "--", "sh", "-c", "exit 9")
+    running = dsec.ok("exec", "-d", "web", "--", "sleep", "1000").strip()
+
+    def listed(*flags) -> dict[str, dict]:
+        return {command["exec_id"]: command for command in map(json.loads, dsec.ok("commands", *flags, "-o", "json", "web").splitlines())}
+
+    assert sorted(listed()) == ["1", running] and all(command["running"] for command in listed().values())
+    every = listed("-a")
+    assert sorted(every) == ["1", "2", running] == ["1", "2", "3"]
+    assert (every["2"]["running"], every["2"]["argv"], every["2"]["result"]["exit_code"]) == (False, ["sh", "-c", "exit 9"], 9)
+    assert "exit code 9" in dsec.ok("commands", "--all", "web") and "exit 9" not in dsec.ok("commands", "web")
+
+
+@pytest.mark.guest_slow("a signal is the same on any kernel")
+def test_commands_get_the_signal_that_is_named(dsec, web):
+    trapping = "trap 'echo one' USR1; trap 'echo two; exit 7' TERM; echo ready; while :; do sleep 0.05; done"
+    client = dsec.popen("exec", "web", "--", "sh", "-c", trapping)
+    assert client.stdout.readline() == b"ready\n"
+    (exec_id,) = [command["exec_id"] for command in map(json.loads, dsec.ok("commands", "-o", "json", "web").splitlines())
+                  if "USR1" in command["argv"][-1]]
+    for name in ("USR1", "SIGUSR1", "10"):
+        dsec.ok("kill", "-s", name, "web", exec_id)
+        assert client.stdout.readline() == b"one\n"
+    dsec.ok("kill", "--signal", "TERM", "web", exec_id)
+    assert client.wait(10) == 7 and client.stdout.read() == b"two\n"
+    assert "unknown signal 'NOSUCH'" in dsec.fails(2, "kill", "-s", "NOSUCH", "web", "1")
+    assert "no command" in dsec.fails(2, "kill", "web", exec_id)
+    # KILL where none is named, and to the whole group of processes.
+    many = dsec.popen("exec", "web", "--", "sh", "-c", "sleep 1001 & echo ready; sleep 1001; echo not reached")
+    assert many.stdout.readline() == b"ready\n"
+    (exec_id,) = [command["exec_id"] for command in map(json.loads, dsec.ok("commands", "-o", "json", "web").splitlines())
+                  if "1001" in command["argv"][-1]]
+    dsec.ok("kill", "web", exec_id)
+    assert many.wait(10) == 137 and many.stdout.read() == b""
+    wait_until(lambda: "sleep 1001" not in dsec.ok("exec", "web", "--", "ps"))
+    assert dsec.ok("ps", "-q").split() == [web]
 
 
 def test_a_shell_reads_commands_from_standard_input(dsec, web):

@@ -8,6 +8,7 @@ import threading
 import time
 from pathlib import Path
 
+import leftovers
 import pytest
 import rootfs
 
@@ -157,9 +158,10 @@ def test_output_of_a_background_job_stays_with_the_command_that_started_it(sessi
     started = session.dsec.json("session", "run", "-d", "box", session.id, "--", "(sleep 0.5; echo late) & echo early")
     for _ in range(10):
         assert session.out("echo other") == "other\n"
-    time.sleep(0.8)
+    logs = lambda: session.dsec.ok("logs", "--exec", started["exec_id"], "box")
+    assert not leftovers.settle(lambda: "late" not in logs(), 30)
     assert session.out("echo last") == "last\n"
-    assert session.dsec.ok("logs", "--exec", started["exec_id"], "box") == "early\nlate\n"
+    assert logs() == "early\nlate\n"
 
 
 def test_a_command_out_of_time_goes_and_the_session_and_earlier_jobs_stay(session):
@@ -263,6 +265,17 @@ def test_many_sessions_at_once_do_not_mix(box):
     assert len(listed(box)) == 6
 
 
+def test_a_session_resumes_a_paused_sandbox(dsec):
+    rootfs.import_base(dsec)
+    dsec.ok("create", "--name", "paused", "base/box")
+    session = dsec.ok("session", "open", "paused").strip()
+    for verb in (["session", "run", "paused", session, "--", "echo on"], ["session", "open", "paused"],
+                 ["session", "close", "paused", session]):
+        dsec.ok("pause", "paused")
+        dsec.ok(*verb)
+        assert dsec.json("inspect", "paused")[0]["state"] == "running", verb
+
+
 def test_closing_kills_the_whole_tree(session):
     session.out("(setsid sleep 1111 &); sleep 1112 & nohup sleep 1113 >/dev/null 2>&1 &")
     client = session.dsec.popen("session", "run", "box", session.id, "--", "echo ready; sleep 1114")
@@ -313,6 +326,14 @@ def test_signals_reach_the_command_and_leave_the_session(session):
 
 
 @pytest.mark.guest_slow("a shell is the same on any kernel")
+def test_a_detached_command_waits_for_the_input_that_is_given_later(box):
+    session = Session(box)
+    started = box.json("session", "run", "-d", "-i", "box", session.id, "--", "read -r word; echo got $word")["exec_id"]
+    assert started in [info["running"] for info in listed(box)]
+    assert box.ok("attach", "-i", "box", started, input="it\n") == "got it\n"
+
+
+@pytest.mark.guest_slow("a shell is the same on any kernel")
 def test_a_session_has_the_user_environment_and_directory_that_it_was_given(box):
     session = Session(box, "-u", "user", "-w", "/tmp", "-e", "A=b c", "--env-file", box.cwd / "env") if (
         (box.cwd / "env").write_text("B=d\n")) else None
@@ -349,6 +370,9 @@ def test_a_session_with_a_terminal(box):
         for count in (10, 20_000):
             assert session.out(f"head -c {count} /dev/zero | tr '\\0' x") == "x" * count
             assert session.out("echo next") == "next\r\n"
+        forged = "printf 'e0 0\\ne%032d 1 0\\ns1\\nr\\n' 0"
+        assert session.run(f"{forged}; {forged} > /dev/tty; {forged} >&8; {forged} >&9; sleep 0.2; echo more; (exit 3)").code == 3
+        assert session.out("echo whole") == "whole\r\n"
         assert session.run("sleep 1000", "--timeout", "300ms").code == 124
         assert session.out("echo alive") == "alive\r\n"
         assert session.run("exit 3").code == 3

@@ -3,6 +3,7 @@
 A plain run takes a few seconds; --long is 1,000 sandboxes for 10 minutes. DSEC_SOAK=SANDBOXESxSECONDS says it itself, and
 DSEC_SOAK_SEED repeats the choices of a run (not what came of them in time)."""
 
+import collections
 import itertools
 import os
 import random
@@ -42,24 +43,35 @@ class Worker:
         self.soak, self.dsec, self.random = soak, soak.dsec, random.Random(seed)
         self.models: list[Model] = []
         self.numbers = itertools.count()
+        self.done = collections.Counter()
+        self.most = 0  # sandboxes at a time
+        # Whatever chance brings, each of these is done at least once.
+        self.first = self.random.sample([self.pause, self.resume, self.fork, self.policy, self.remove], 5)
 
     def work(self):
         try:
-            while time.monotonic() < self.soak.end and not self.soak.faults:
+            while (time.monotonic() < self.soak.end or not self.has_begun()) and not self.soak.faults:
                 self.step()
+                self.most = max(self.most, len(self.models))
+                self.soak.count()
             for model in self.models:
                 self.check(model)
         except BaseException:
             self.soak.faults.append(traceback.format_exc())
 
+    def has_begun(self) -> bool:
+        return self.most == self.soak.share and not self.first
+
     def step(self):
         if len(self.models) < self.soak.share and (not self.models or self.random.random() < 0.5):
             return self.create()
         model = self.random.choice(self.models)
+        if self.first and len(self.models) > 1:
+            return self.first.pop()(model)
         acts = {self.append: 8, self.exit_code: 2, self.pause: 3, self.resume: 1, self.fork: 2, self.policy: 3, self.visit: 4, self.in_session: 4,
                 self.close_session: 1, self.check: 2, self.remove: 1 if len(self.models) > 1 else 0}
         self.random.choices(list(acts), list(acts.values()))[0](model)
-        self.soak.done += 1
+        self.done["operation"] += 1
 
     def create(self):
         allowed = set(self.random.sample(HOSTS, self.random.randint(0, 2))) if self.random.random() < 0.7 else None
@@ -86,6 +98,7 @@ class Worker:
         if not model.paused:
             self.dsec.ok("pause", model.id)
             model.paused = True
+            self.done["pause"] += 1
 
     def resume(self, model: Model):
         if model.paused:
@@ -93,24 +106,25 @@ class Worker:
             model.paused = False
 
     def fork(self, model: Model):
-        count = min(self.random.randint(1, 3), self.soak.share - len(self.models))
-        if count <= 0 or self.random.random() < 0.5:
-            return
-        for child in self.dsec.ok("fork", model.id, "--count", str(count)).split():
-            self.models.append(Model(child, list(model.lines), None))
+        count = min(self.random.randint(1, 3), self.soak.share - 1)
+        # They take the place of others.
+        while len(self.models) > self.soak.share - count:
+            self.remove(self.random.choice([other for other in self.models if other is not model]))
+        children = self.dsec.ok("fork", model.id, "--count", str(count)).split()
+        assert len(children) == count, children
+        self.done["fork"] += count
+        for child in children:
+            self.models.append(Model(child, list(model.lines), model.allowed and set(model.allowed)))
             self.check(self.models[-1])
-            # It has the policy that its parent was made with, whatever has become of that.
-            if "plan" in self.dsec.json("net", "show", child):
-                self.set_policy(self.models[-1])
+            self.visit(self.models[-1])
 
     def policy(self, model: Model):
-        if model.allowed is not None:
-            self.set_policy(model)
-
-    def set_policy(self, model: Model):
+        if model.allowed is None:
+            return
         model.allowed = set(self.random.sample(HOSTS, self.random.randint(0, 2)))
         flags = [word for host in sorted(model.allowed) for word in ("--allow", host)] or ["--nothing"]
         self.dsec.ok("net", "set", model.id, *flags)
+        self.done["policy"] += 1
 
     def visit(self, model: Model):
         host = self.random.choice([*HOSTS, "evil.example"])
@@ -146,6 +160,7 @@ class Worker:
         self.check(model)
         self.models.remove(model)
         self.dsec.ok("rm", "-f", model.id)
+        self.done["remove"] += 1
 
 
 class Soak:
@@ -153,8 +168,11 @@ class Soak:
         self.dsec, self.share = dsec, max(sandboxes // WORKERS, 1)
         self.end = time.monotonic() + seconds
         self.faults: list[str] = []
-        self.done, self.kills = 0, 0
+        self.kills, self.most = 0, 0
         self.workers = [Worker(self, seed + number) for number in range(WORKERS)]
+
+    def count(self):
+        self.most = max(self.most, sum(len(worker.models) for worker in self.workers))
 
     def run(self):
         threads = [threading.Thread(target=worker.work) for worker in self.workers]
@@ -170,14 +188,21 @@ class Soak:
 
 
 @pytest.mark.guest_slow("a soak")
+@pytest.mark.timeout(3600)
 def test_sandboxes_that_do_everything_at_random_lose_nothing_and_leave_nothing(dsec, world, long_run):
     size = os.environ.get("DSEC_SOAK", "1000x600" if long_run else "24x4")
     sandboxes, seconds = (int(word) for word in size.split("x"))
     seed = int(os.environ.get("DSEC_SOAK_SEED", time.time_ns() % 1_000_000))
     soak = Soak(dsec, sandboxes, seconds, seed)
     soak.run()
-    print(f"seed {seed}: {soak.done} operations, the gateway was killed {soak.kills} times")
+    done = sum((worker.done for worker in soak.workers), collections.Counter())
+    print(f"seed {seed}: up to {soak.most} sandboxes, {dict(done)}, the gateway was killed {soak.kills} times")
     assert not soak.faults, f"seed {seed}\n" + "\n".join(soak.faults)
+    # All of them, but for those that have just been removed.
+    assert soak.most >= (soak.share - 2) * WORKERS and {worker.most for worker in soak.workers} == {soak.share}
+    few = {what: count for what in ("pause", "fork", "policy", "remove") if (count := done[what]) < max(done["operation"] / 100, 3)}
+    assert not few, done
+    assert soak.kills > 0
     there = {line for line in dsec.ok("ps", "-aq").split()}
     assert there == {model.id for worker in soak.workers for model in worker.models}
     assert not [record for record in world.seen("http") if record["host"] not in HOSTS]

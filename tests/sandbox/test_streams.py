@@ -10,6 +10,7 @@ import time
 
 import pytest
 import rootfs
+from waiting import until
 
 
 @pytest.fixture
@@ -197,6 +198,73 @@ def test_forward_carries_many_connections_at_once(box):
 
 
 @pytest.mark.guest_slow("sockets are alike on any kernel")
+def state_of(box) -> str:
+    return box.json("inspect", "box")[0]["state"]
+
+
+def test_http_forward_and_watch_resume_a_paused_sandbox(box):
+    serve(box, "busybox httpd -f -p 127.0.0.1:8080 -h /srv", 8080)
+    box.ok("pause", "box")
+    assert box.ok("http", "box", "8080/index.html") == "hello\n"
+    assert state_of(box) == "running"
+    box.ok("pause", "box")
+    forward = Forward(box, "0:8080")
+    assert state_of(box) == "paused", "nobody has connected yet"
+    for _ in range(2):
+        with forward.connect() as stream:
+            stream.sendall(b"GET /index.html HTTP/1.0\r\n\r\n")
+            assert read_to_end(stream).endswith(b"\r\nhello\n")
+        assert state_of(box) == "running"
+        box.ok("pause", "box")
+    assert forward.end() == ""
+    watch = box.popen("watch", "box", "/srv")
+    assert watch.stdout.readline() == b"watching   /srv\n"
+    assert state_of(box) == "running"
+    watch.kill()
+    watch.communicate()
+
+
+@pytest.mark.guest_slow("the keeper tells the time alike on any kernel")
+def test_an_open_connection_keeps_a_sandbox_awake_and_wakes_it(dsec):
+    rootfs.import_base(dsec)
+    dsec.ok("create", "--name", "box", "--idle-pause", "300ms", "base/box")
+    # A server that no command of dsec's stands for.
+    dsec.ok("exec", "box", "--", "sh", "-c", "busybox nc -ll -p 7000 -e cat > /dev/null 2>&1 &")
+    forward = Forward(dsec, "0:7000")
+    assert until(lambda: state_of(dsec) == "paused")
+    with forward.connect() as stream:
+        for turn in range(3):
+            stream.sendall(b"ping")
+            assert stream.recv(4) == b"ping"
+            time.sleep(0.7)
+            assert state_of(dsec) == "running"
+        # A pause that was asked for lasts until something comes.
+        dsec.ok("pause", "box")
+        time.sleep(0.7)
+        assert state_of(dsec) == "paused"
+        stream.sendall(b"pong")
+        assert stream.recv(4) == b"pong"
+        assert state_of(dsec) == "running"
+    assert until(lambda: state_of(dsec) == "paused")
+    assert forward.end() == ""
+    kinds = [json.loads(line).get("kind") for line in dsec.ok("traj", "show", "-o", "json", "box").splitlines()[1:]]
+    assert "resume" not in kinds, kinds
+
+
+@pytest.mark.guest_slow("sockets are alike on any kernel")
+def test_a_sandbox_with_an_open_connection_is_not_idle(dsec):
+    rootfs.import_base(dsec)
+    dsec.ok("create", "--name", "box", "--idle", "600ms", "base/box")
+    dsec.ok("exec", "box", "--", "sh", "-c", "busybox nc -ll -p 7000 -e cat > /dev/null 2>&1 &")
+    forward = Forward(dsec, "0:7000")
+    with forward.connect() as stream:
+        time.sleep(1.5)
+        stream.sendall(b"ping")
+        assert stream.recv(4) == b"ping"
+    assert until(lambda: state_of(dsec) == "stopped")
+    assert forward.process.wait(20) == 0
+
+
 def test_forward_tells_of_refused_connections_and_ends_with_the_sandbox(box):
     forward = Forward(box, "0:7000")
     with forward.connect() as stream:

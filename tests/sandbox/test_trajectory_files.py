@@ -114,6 +114,29 @@ def test_a_rollout_of_swe_agent_is_replayed_in_layers_of_ours(dsec):
     assert "I look." in shown and "session" in shown
 
 
+def test_an_import_is_told_what_a_file_is_and_where_its_commands_run(dsec, work):
+    rootfs.import_base(dsec)
+    (work / "envs").mkdir()
+    (work / "envs/other.yaml").write_text("version: 1\nenvironments:\n  e: {base: base/box, env: {PLACE: of the file}}\n")
+    turn = {"response": "x", "thought": "x", "action": "pwd; echo $PLACE", "observation": "/tmp\nof the file\n"}
+    (work / "t.traj").write_text(json.dumps({"environment": "main", "trajectory": [turn], "history": [], "info": {}}))
+    made = dsec.json("traj", "import", "t.traj", "--format", "swe-agent", "--in", "e", "-f", "envs/other.yaml", "-w", "/tmp")
+    assert made["format"] == "swe-agent"
+    kinds = [json.loads(line)["kind"] for line in dsec.ok("traj", "show", "-o", "json", made["id"]).splitlines()[1:]]
+    assert kinds == ["document", "step", "session-open", "session"]
+    assert set(states(dsec, made["id"])) == {"same"}
+    # What it is not it is not taken for.
+    assert "schema_version" in dsec.fails(2, "traj", "import", "t.traj", "--format", "atif")
+    dsec.fails(2, "traj", "import", "t.traj", "--format", "dsec")
+    imported = [line for line in map(json.loads, dsec.ok("traj", "ls", "-o", "json").splitlines()) if line["source"]]
+    assert [line["id"] for line in imported] == [made["id"]]
+    # An export that says what it is, and ATIF that does.
+    dsec.ok("traj", "export", made["id"], "--out", "x.jsonl")
+    dsec.ok("traj", "export", made["id"], "--out", "x.json", "--format", "atif")
+    assert dsec.json("traj", "import", "x.jsonl", "--format", "dsec")["operations"] == 4
+    assert dsec.json("traj", "import", "x.json", "--format", "atif")["format"] == "atif"
+
+
 def test_a_trajectory_from_elsewhere_gets_nothing_of_the_host_unasked(dsec, work):
     rootfs.import_base(dsec)
     (work / "out").mkdir()
@@ -156,6 +179,57 @@ def test_each_recorded_verb_takes_a_name_and_does_it_once(dsec):
     dsec.ok("rm", "-f", "box")
     assert states(dsec, "box") == ["same"] * 8
     assert len(dsec.ok("ps", "-q").split()) == 2
+
+
+def test_each_recorded_verb_tells_its_result_again_when_the_sandbox_is_gone(dsec):
+    rootfs.import_base(dsec, files={"srv/page": "hello\n"})
+    (dsec.cwd / "in").mkdir()
+    (dsec.cwd / "in" / "file").write_text("in\n")
+    sandbox = dsec.ok("create", "--name", "box", "--network", "policy", "base/box").strip()
+    dsec.ok("exec", "-d", "box", "--", "busybox", "httpd", "-f", "-p", "127.0.0.1:8080", "-h", "/srv")
+    for _ in range(100):
+        if dsec.run("http", "box", "8080/page").code == 0:
+            break
+    verbs = [
+        ("exec", "--op-id", "exec", "box", "--", "sh", "-c", "echo said >> /said; cat /said"),
+        ("session", "open", "--op-id", "open", "--name", "s", "box"),
+        ("session", "run", "--op-id", "run", "box", "s", "--", "echo ran >> /ran; cat /ran"),
+        ("session", "close", "--op-id", "close", "box", "s"),
+        ("http", "--op-id", "http", "box", "8080/page"),
+        ("cp", "--op-id", "dir", "in", "box:/made"),
+        ("cp", "--op-id", "file", "in/file", "box:/made/other"),
+        ("cp", "--op-id", "out", "box:/made", "-"),
+        ("cp", "--op-id", "here", "box:/made/other", "here"),
+        ("update", "--op-id", "update", "--idle", "1h", "box"),
+        ("net", "set", "--op-id", "net", "--allow", "good.example", "box"),
+        ("snapshot", "--op-id", "snapshot", "-o", "json", "box", "s:1"),
+        ("commit", "--op-id", "commit", "-o", "json", "box", "workspace/w:1"),
+        ("fork", "--op-id", "fork", "--count", "2", "box"),
+        ("pause", "--op-id", "pause", "box"),
+        ("resume", "--op-id", "resume", "box"),
+    ]
+    first = {verb: dsec.ok(*verb) for verb in verbs}
+    dsec.ok("net", "set", "--nothing", "box")
+    # The copies have made their places, the session is closed, the policy is another: all that is of no account.
+    assert {verb: dsec.ok(*verb) for verb in verbs} == first
+    assert dsec.ok("exec", "box", "--", "ls", "/made") == "file\nother\n"
+    assert json.loads(dsec.ok("net", "show", "-o", "json", "box"))["plan"]["allow"] == []
+    forks = first[verbs[13]].split()
+    dsec.ok("rm", "-f", forks[0])
+    assert dsec.ok(*verbs[13]).split() == forks
+    dsec.ok("rm", "-f", "box", forks[1])
+    (dsec.cwd / "here").unlink()
+    assert {verb: dsec.ok(*verb) for verb in verbs} == first
+    assert (dsec.cwd / "here").read_text() == "in\n"
+    assert dsec.ok("ps", "-a", "-q") == ""
+    # Without a name, under another, or as another request there is nothing to tell.
+    dsec.fails(2, "pause", "box")
+    dsec.fails(2, "pause", "--op-id", "other", "box")
+    assert "another request" in dsec.fails(2, "update", "--op-id", "update", "--idle", "2h", "box")
+    assert "another request" in dsec.fails(2, "resume", "--op-id", "pause", sandbox)
+    (dsec.cwd / "in" / "file").write_text("changed\n")
+    assert "are others" in dsec.fails(2, "cp", "--op-id", "dir", "in", "box:/made")
+    assert "no-such" in dsec.fails(2, "pause", "--op-id", "pause", "no-such")
 
 
 def test_a_server_is_asked_again(dsec):

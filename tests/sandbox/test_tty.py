@@ -1,52 +1,13 @@
 """A terminal on our side becomes a terminal inside."""
 
-import fcntl
 import os
-import pty
-import select
 import signal
-import struct
-import subprocess
-import termios
 import time
 
 import pytest
 import rootfs
-
-
-class Terminal:
-    """dsec in a terminal of 30 rows and 100 columns."""
-
-    def __init__(self, dsec, *args):
-        self.master, slave = pty.openpty()
-        self.resize(30, 100)
-        self.before = termios.tcgetattr(slave)
-        self.slave = os.dup(slave)
-        self.process = subprocess.Popen(dsec.argv(*args), stdin=slave, stdout=slave, stderr=slave, cwd=dsec.cwd,
-                                        env={**dsec.env, "TERM": "vt220"}, start_new_session=True,
-                                        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
-        os.close(slave)
-        self.seen = b""
-
-    def resize(self, rows: int, columns: int) -> None:
-        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def type(self, text: bytes) -> None:
-        os.write(self.master, text)
-
-    def expect(self, text: bytes, seconds: float = 30) -> None:
-        end = time.monotonic() + seconds
-        while text not in self.seen:
-            assert time.monotonic() < end, self.seen
-            if select.select([self.master], [], [], 0.1)[0]:
-                self.seen += os.read(self.master, 4096)
-
-    def close(self) -> int:
-        code = self.process.wait(30)
-        assert termios.tcgetattr(self.slave) == self.before, "the terminal was not put back"
-        os.close(self.slave)
-        os.close(self.master)
-        return code
+from terminal import Terminal
+from waiting import until
 
 
 @pytest.fixture
@@ -96,11 +57,33 @@ def test_a_shell_in_a_running_sandbox_has_the_terminal(dsec, box):
     assert terminal.close() == 3
 
 
+@pytest.mark.guest_slow("the terminal of an exec tells what the kernel does")
+def test_a_terminal_of_a_session_has_the_window_of_its_client_and_interrupts_its_command_alone(dsec, box):
+    dsec.ok("create", "--name", "dev", box)
+    session = dsec.ok("session", "open", "--tty", "dev").strip()
+    dsec.ok("session", "run", "dev", session, "--", "X=kept; sleep 1001 &")
+    terminal = Terminal(dsec, "session", "run", "dev", session, "--", "stty size; echo rea''dy; read line; stty size; echo wai''ting; sleep 1002; echo not reached")
+    terminal.expect(b"30 100")
+    terminal.expect(b"ready")
+    terminal.resize(40, 120)
+    time.sleep(0.3)
+    terminal.type(b"go\r")
+    terminal.expect(b"40 120")
+    terminal.expect(b"waiting")
+    # As in any terminal: until the command has the foreground, the key is its shell's, which goes on.
+    assert until(lambda: "sleep 1002" in dsec.ok("exec", "dev", "--", "ps"))
+    terminal.type(b"\x03")
+    assert terminal.close() == 130, terminal.seen
+    assert b"not reached" not in terminal.seen
+    # The session and its jobs are not what was interrupted.
+    assert dsec.ok("session", "run", "dev", session, "--", "echo $X").strip() == "kept"
+    processes = dsec.ok("exec", "dev", "--", "ps")
+    assert "sleep 1001" in processes and "sleep 1002" not in processes
+
+
 def test_a_terminal_that_is_closed_ends_the_command(dsec, box):
     terminal = Terminal(dsec, "run", "--name", "held", box, "--", "sleep", "1000")
-    end = time.monotonic() + 20
-    while dsec.ok("ps", "-q") == "" and time.monotonic() < end:
-        time.sleep(0.05)
+    assert until(lambda: dsec.ok("ps", "-q") != "")
     terminal.process.send_signal(signal.SIGHUP)
     assert terminal.process.wait(30) == 129
     os.close(terminal.master)

@@ -1,12 +1,12 @@
 """dsec update: limits, times and labels of sandboxes that run, are paused or have ended."""
 
 import json
-import time
 
 import host
 import pytest
 import rootfs
 from groups import block, group_files, sh
+from waiting import until
 
 MIB = 1 << 20
 
@@ -18,15 +18,6 @@ def box(dsec) -> str:
 
 def spec(dsec, name: str) -> dict:
     return dsec.json("inspect", name)[0]["spec"]
-
-
-def until(condition, seconds: float = 30) -> bool:
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def test_limits_change_at_once_and_stand_in_the_lease(dsec, box):

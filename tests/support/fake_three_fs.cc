@@ -15,10 +15,11 @@
 namespace dsec::test {
 namespace {
 
-constexpr std::uint64_t kEntrySeconds = 30, kNegativeSeconds = 5;
+constexpr std::uint64_t kNegativeSeconds = 5;
 constexpr std::uint32_t kLargestWrite = 1 << 20;
 constexpr unsigned kMagicRequest = 0x80046802;
 constexpr std::uint32_t kMagic = 0x8F3F5FFF;
+constexpr unsigned kVersionRequest = 0x80046803;
 
 template <typename T>
 std::string_view bytes(const T& value) {
@@ -52,9 +53,16 @@ struct FakeThreeFs::Reply {
 };
 
 FakeThreeFs::FakeThreeFs(const std::filesystem::path& mount_point)
-    : mount_point_(mount_point), device_(::open("/dev/fuse", O_RDWR | O_CLOEXEC)) {
+    : mount_point_(mount_point),
+      device_(::open("/dev/fuse", O_RDWR | O_CLOEXEC)),
+      rings_([this](std::uint64_t inode, std::uint64_t offset, char* to, std::size_t length, bool no_holes) {
+        const std::lock_guard lock(mutex_);
+        return read_node(inode, offset, to, length, no_holes);
+      }) {
   if (!device_) throw system_error("open /dev/fuse");
   nodes_[1].mode = S_IFDIR | 0755;
+  iovs_ = make(make(1, "3fs-virt", S_IFDIR | 0555), "iovs", S_IFDIR | 0777);
+  nodes_[make(iovs_, "submit-ios", S_IFLNK | 0666)].content = rings_.wake_target();
   const std::string options = "fd=" + std::to_string(device_.get()) +
                               ",rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions,max_read=1048576";
   if (::mount("hf3fs.test", mount_point_.c_str(), "fuse.hf3fs", MS_NOSUID | MS_NODEV, options.c_str()) != 0)
@@ -79,6 +87,49 @@ std::vector<std::string> FakeThreeFs::refused() const {
   return refused_;
 }
 
+std::vector<std::string> FakeThreeFs::strayed() const {
+  const std::lock_guard lock(mutex_);
+  return strayed_;
+}
+
+std::uint64_t FakeThreeFs::find(const std::filesystem::path& relative) const {
+  std::uint64_t id = 1;
+  for (const auto& part : relative) id = nodes_.at(id).children.at(part.native());
+  return id;
+}
+
+void FakeThreeFs::remove_from_elsewhere(const std::filesystem::path& relative) {
+  const std::lock_guard lock(mutex_);
+  remove(find(relative.parent_path()), relative.filename().native());
+}
+
+void FakeThreeFs::lose(const std::filesystem::path& relative, std::uint64_t offset, std::uint64_t size) {
+  const std::lock_guard lock(mutex_);
+  Node& node = nodes_.at(find(relative));
+  node.lost_from = offset;
+  node.lost_to = offset + size;
+}
+
+std::int64_t FakeThreeFs::read_node(std::uint64_t id, std::uint64_t offset, char* to, std::size_t length,
+                                    bool no_holes) const {
+  const auto found = nodes_.find(id);
+  if (found == nodes_.end() || (found->second.mode & S_IFMT) != S_IFREG) return -ENOENT;
+  const Node& node = found->second;
+  // What is lost at the end is as if it had never been.
+  const std::uint64_t size = node.lost_to >= node.content.size() && node.lost_to > node.lost_from
+                                 ? std::min<std::uint64_t>(node.lost_from, node.content.size())
+                                 : node.content.size();
+  if (offset >= size) return 0;
+  length = static_cast<std::size_t>(std::min<std::uint64_t>(length, size - offset));
+  std::memcpy(to, node.content.data() + offset, length);
+  const std::uint64_t from = std::max(node.lost_from, offset), until = std::min(node.lost_to, offset + length);
+  if (from < until) {
+    if (no_holes) return -ENODATA;
+    std::memset(to + (from - offset), 0, until - from);
+  }
+  return static_cast<std::int64_t>(length);
+}
+
 void FakeThreeFs::put_from_elsewhere(const std::filesystem::path& relative, const std::string& content) {
   const std::lock_guard lock(mutex_);
   std::uint64_t parent = 1;
@@ -87,7 +138,9 @@ void FakeThreeFs::put_from_elsewhere(const std::filesystem::path& relative, cons
     const auto found = children.find(part.native());
     parent = found != children.end() ? found->second : make(parent, part.native(), S_IFDIR | 0755);
   }
-  nodes_[make(parent, relative.filename().native(), S_IFREG | 0444)].content = content;
+  const std::string name = relative.filename().native();
+  remove(parent, name);
+  nodes_[make(parent, name, S_IFREG | 0444)].content = content;
 }
 
 void FakeThreeFs::serve() {
@@ -115,6 +168,7 @@ void FakeThreeFs::serve() {
 std::uint64_t FakeThreeFs::make(std::uint64_t parent, std::string_view name, std::uint32_t mode) {
   const std::uint64_t id = next_++;
   nodes_[id].mode = mode;
+  nodes_[id].made_in = parent;
   nodes_[parent].children.insert_or_assign(std::string(name), id);
   return id;
 }
@@ -126,6 +180,7 @@ int FakeThreeFs::remove(std::uint64_t parent, std::string_view name) {
   Node& node = nodes_[found->second];
   if (!node.children.empty()) return ENOTEMPTY;
   if (node.links > 0) --node.links;  // the node stays: somebody may have it open
+  if (parent == iovs_) rings_.remove(name);
   children.erase(found);
   return 0;
 }
@@ -149,7 +204,7 @@ FakeThreeFs::Reply FakeThreeFs::entry(std::uint64_t id) const {
   const Node& node = nodes_.at(id);
   fuse_entry_out out{};
   out.nodeid = id;
-  out.entry_valid = out.attr_valid = kEntrySeconds;
+  out.entry_valid = out.attr_valid = entry_seconds;
   out.attr = attributes(id, node.mode, node.links, node.content.size());
   return {0, std::string(bytes(out))};
 }
@@ -176,8 +231,26 @@ FakeThreeFs::Reply FakeThreeFs::list(const Request& request) const {
 
 FakeThreeFs::Reply FakeThreeFs::ioctl(const Request& request) const {
   const auto in = request.argument<fuse_ioctl_in>();
-  if (in.cmd != kMagicRequest || !answers_magic) return {ENOTTY, {}};
-  return {0, std::string(bytes(fuse_ioctl_out{})) + std::string(bytes(kMagic))};
+  const std::string out(bytes(fuse_ioctl_out{}));
+  const std::uint32_t version = interface_version;
+  if (in.cmd == kMagicRequest && answers_magic) return {0, out + std::string(bytes(kMagic))};
+  if (in.cmd == kVersionRequest && version != 0) return {0, out + std::string(bytes(version))};
+  return {ENOTTY, {}};
+}
+
+// In 3fs-virt/iovs a symlink registers memory; nowhere else does dsec make one.
+FakeThreeFs::Reply FakeThreeFs::register_memory(const Request& request) {
+  if (request.header.nodeid != iovs_) {
+    refused_.push_back("a symlink");
+    return {EPERM, {}};
+  }
+  const std::string_view name = request.text(0), target = request.text(0, 1);
+  if (nodes_.at(iovs_).children.contains(std::string(name))) return {EEXIST, {}};
+  if (const int error = rings_.add(name, target, static_cast<pid_t>(request.header.pid)); error != 0)
+    return {error, {}};
+  const std::uint64_t id = make(iovs_, name, S_IFLNK | 0400);
+  nodes_[id].content = target;
+  return entry(id);
 }
 
 FakeThreeFs::Reply FakeThreeFs::rename(const Request& request, std::string_view from, std::string_view to,
@@ -190,6 +263,7 @@ FakeThreeFs::Reply FakeThreeFs::rename(const Request& request, std::string_view 
     replaced_.emplace_back(to);
     remove(target, to);
   }
+  if (nodes_[id].made_in != target) strayed_.emplace_back(to);
   source.erase(std::string(from));
   nodes_[target].children[std::string(to)] = id;
   return {};
@@ -222,13 +296,14 @@ FakeThreeFs::Reply FakeThreeFs::answer(const Request& request) {
     case FUSE_GETATTR:
     case FUSE_SETATTR: {
       Node& node = nodes_.at(id);
+      if (node.links == 0) return {ENOENT, {}};  // 3FS does not track who reads a file
       if (request.header.opcode == FUSE_SETATTR) {
         const auto in = request.argument<fuse_setattr_in>();
         if (in.valid & FATTR_MODE) node.mode = (node.mode & S_IFMT) | (in.mode & 07777);
         if (in.valid & FATTR_SIZE) node.content.resize(in.size);
       }
       fuse_attr_out out{};
-      out.attr_valid = kEntrySeconds;
+      out.attr_valid = entry_seconds;
       out.attr = attributes(id, node.mode, node.links, node.content.size());
       return {0, std::string(bytes(out))};
     }
@@ -250,6 +325,7 @@ FakeThreeFs::Reply FakeThreeFs::answer(const Request& request) {
       const std::string_view name = request.text(sizeof in);
       if (nodes_.at(id).children.contains(std::string(name))) return {EEXIST, {}};
       nodes_[id].children.emplace(name, in.oldnodeid);
+      if (nodes_[in.oldnodeid].made_in != id) strayed_.emplace_back(name);
       ++nodes_[in.oldnodeid].links;
       return entry(in.oldnodeid);
     }
@@ -259,13 +335,31 @@ FakeThreeFs::Reply FakeThreeFs::answer(const Request& request) {
     case FUSE_RENAME:
       return rename(request, request.text(sizeof(fuse_rename_in)), request.text(sizeof(fuse_rename_in), 1),
                     request.argument<fuse_rename_in>().newdir);
+    case FUSE_SYMLINK:
+      return register_memory(request);
+    case FUSE_READLINK:
+      return {0, nodes_.at(id).content};
     case FUSE_OPEN:
-    case FUSE_OPENDIR:
-      return {0, std::string(bytes(fuse_open_out{}))};
+    case FUSE_OPENDIR: {
+      fuse_open_out out{};
+      if (request.header.opcode == FUSE_OPEN) ++opened;
+      if (id == iovs_) iovs_open_[out.fh = next_++] = static_cast<pid_t>(request.header.pid);
+      return {0, std::string(bytes(out))};
+    }
+    case FUSE_RELEASEDIR:
+      if (const auto closed = iovs_open_.find(request.argument<fuse_release_in>().fh); closed != iovs_open_.end()) {
+        for (const std::string& name : rings_.forget(closed->second)) nodes_[iovs_].children.erase(name);
+        iovs_open_.erase(closed);
+      }
+      return {};
     case FUSE_READ: {
       const auto in = request.argument<fuse_read_in>();
-      const std::string& content = nodes_.at(id).content;
-      return {0, in.offset < content.size() ? content.substr(in.offset, in.size) : ""};
+      std::string content(in.size, '\0');
+      const std::int64_t got = read_node(id, in.offset, content.data(), content.size(), false);
+      if (got < 0) return {static_cast<int>(-got), {}};
+      content.resize(static_cast<std::size_t>(got));
+      bytes_read += content.size();
+      return {0, std::move(content)};
     }
     case FUSE_WRITE: {
       const auto in = request.argument<fuse_write_in>();
@@ -280,8 +374,8 @@ FakeThreeFs::Reply FakeThreeFs::answer(const Request& request) {
     case FUSE_FSYNC:
       return {fails_fsync ? EIO : 0, {}};
     case FUSE_FLUSH:
+      return {fails_close ? EIO : 0, {}};
     case FUSE_RELEASE:
-    case FUSE_RELEASEDIR:
     case FUSE_ACCESS:
       return {};
     case FUSE_READDIR:

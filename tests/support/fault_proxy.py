@@ -1,6 +1,7 @@
 """A reverse proxy in front of a registry that does to its answers what networks and servers do, and hands out tokens."""
 
 import base64
+import contextlib
 import dataclasses
 import http.client
 import http.server
@@ -49,6 +50,7 @@ class FaultProxy:
 
     def __init__(self, port: int, faults: Callable[[str, str, int], Fault | None] = lambda *_: None):
         self.faults = faults
+        self.turn = contextlib.nullcontext()   # held while the server behind works on a request
         self.asked: list[Asked] = []
         self.login: tuple[str, str] | None = None
         self.token_seconds: int | None = None  # tokens are wanted, and good for so long
@@ -90,9 +92,10 @@ class FaultProxy:
                 headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
                 if proxy.token_seconds is not None:
                     headers.pop("Authorization", None)
-                upstream.request(self.command, self.path, body=body, headers=headers)
-                answer = upstream.getresponse()
-                content = answer.read()
+                with proxy.turn:
+                    upstream.request(self.command, self.path, body=body, headers=headers)
+                    answer = upstream.getresponse()
+                    content = answer.read()
                 asked.status = answer.status
                 self.send_response(answer.status)
                 for name, value in answer.headers.items():

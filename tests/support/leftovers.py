@@ -35,13 +35,57 @@ def processes_of(home: Path) -> dict[int, str]:
     return found
 
 
-def cgroups_named(names: list[str]) -> list[Path]:
-    if not names:
-        return []
+def cgroups_of(id_or_beginning: str) -> list[Path]:
+    """Groups of a sandbox; of a home, by the id that those of its sandboxes begin with, all of theirs and its own, dsec-ID."""
     found = []
     for folder, below, _ in os.walk(host.CGROUP):
-        found += [Path(folder, name) for name in below if any(part in name for part in names)]
+        found += [Path(folder, name) for name in below if name.startswith((id_or_beginning, f"dsec-{id_or_beginning}"))]
     return found
+
+
+def still_runs(pid: int) -> bool:
+    """Not so one that is on its way out, and only waits for somebody to wait for it or for others of its namespace."""
+    exiting = 4  # PF_EXITING
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return state not in "ZX" and not int(fields[5]) & exiting
+    except OSError:
+        return False
+
+
+def await_end(sandbox: str) -> None:
+    """Of all that ran in a sandbox whose keeper was killed."""
+    def running() -> list[int]:
+        listed = {int(pid) for group in cgroups_of(sandbox) for pid in read_procs(group)}
+        return [pid for pid in listed if still_runs(pid)]
+
+    assert not settle(running, 30)
+
+
+def read_procs(group: Path) -> list[str]:
+    try:
+        return (group / "cgroup.procs").read_text().split()
+    except OSError:
+        return []
+
+
+def host_id_of(home: Path) -> str:
+    """The beginning of the ids of its sandboxes; empty before the home is first used."""
+    try:
+        return (home / "host-id").read_text().strip()
+    except FileNotFoundError:
+        return ""
+
+
+def sandboxes_of(home: Path) -> list[str]:
+    """Ids, also of those whose record is damaged."""
+    folder = home / "sandboxes"
+    return [name for name in os.listdir(folder) if not name.startswith(".")] if folder.is_dir() else []
+
+
+def records_below(home: Path) -> list[Path]:
+    """What is kept of sandboxes that are there, or were, or are about to be."""
+    return [entry for folder in ("sandboxes", "names") if (home / folder).is_dir() for entry in (home / folder).iterdir()]
 
 
 def settle(check, seconds: float = 5.0):
@@ -52,9 +96,11 @@ def settle(check, seconds: float = 5.0):
     return found
 
 
-def sweep(home: Path, sandbox_ids: list[str]) -> list[str]:
-    """One line per thing that is still there. Removes all of it, so that the next test starts clean."""
+def sweep(home: Path) -> list[str]:
+    """One line per thing that is still there of any sandbox that was ever in this home. Removes all of it, so that the next
+    test starts clean."""
     faults = []
+    host_id = host_id_of(home)
     for pid, arguments in settle(lambda: processes_of(home)).items():
         faults.append(f"process {pid}: {arguments}")
         try:
@@ -64,7 +110,15 @@ def sweep(home: Path, sandbox_ids: list[str]) -> list[str]:
     for point in reversed(settle(lambda: mounts_below(home))):
         faults.append(f"mount {point}")
         subprocess.run(["umount", "-l", point], check=False, capture_output=True)
-    for cgroup in settle(lambda: cgroups_named(sandbox_ids)):
+    # The deepest first.
+    for cgroup in reversed(settle(lambda: cgroups_of(host_id)) if host_id else []):
         faults.append(f"cgroup {cgroup}")
+        for folder, *_ in os.walk(cgroup, topdown=False):
+            try:
+                os.rmdir(folder)
+            except OSError:
+                pass
+    for path in settle(lambda: records_below(home)):
+        faults.append(f"file {path}")
     shutil.rmtree(home, ignore_errors=True)
     return faults

@@ -84,11 +84,10 @@ def dsec_in(world):
     tool = world.dsec
     rootfs.import_base(tool)
     yield tool
-    ids = os.listdir(tool.home / "sandboxes")
-    for sandbox in ids:
+    for sandbox in leftovers.sandboxes_of(tool.home):
         tool.run("rm", "-f", sandbox)
     tool.ok("gc")
-    faults = leftovers.sweep(tool.home, ids)
+    faults = leftovers.sweep(tool.home)
     assert not faults, "left on the host after gc:\n" + "\n".join(faults)
 
 

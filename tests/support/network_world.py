@@ -30,6 +30,8 @@ ZONE = {
     "local.example": ["127.0.0.1"],
     "private.example": ["10.1.2.3"],
     "empty.example": [],
+    "half.example": ["11.0.0.18"],  # of which nobody answers for IPv6
+    "other-half.example": ["2a00:1::18"],  # nor for IPv4
     "large.example": ["11.0.0.13"],  # too large for UDP, it says
     "a.wild.example": ["11.0.0.14"],
     "mapped.example": ["::ffff:7f00:1"],
@@ -40,7 +42,7 @@ ZONE = {
     "mixed.example": ["10.1.2.3", "11.0.0.17", "127.0.0.1"],
     "huge.example": ["11.0.0.16"] * 3000,
 }
-ALIASES = {"cname.example": "private.example"}
+ALIASES = {"cname.example": "private.example", "alias.example": "evil.example"}
 
 
 class World:
@@ -250,6 +252,8 @@ def dns_reply(message: bytes, stream: bool) -> bytes:
     kind = int.from_bytes(message[at:at + 2], "big")
     question = message[12:at + 4]
     SEEN.add(protocol="dns", name=name, kind=kind, stream=stream)
+    if name.endswith(".silent.example") or (name, kind) in (("half.example", 28), ("other-half.example", 1)):
+        return b""
     if name == "large.example" and not stream:
         return message[:2] + b"\x83\x80\0\1\0\0\0\0\0\0" + question
     if name == "garbage.example":
@@ -276,7 +280,8 @@ def serve_dns(port: int):
     listener = ancillary_listener(socket.SOCK_DGRAM, port)
     while True:
         data, sender = listener.recvfrom(65536)
-        listener.sendto(dns_reply(data, stream=False), sender)
+        if reply := dns_reply(data, stream=False):
+            listener.sendto(reply, sender)
 
 
 class DnsStream(socketserver.BaseRequestHandler):

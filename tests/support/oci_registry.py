@@ -16,7 +16,8 @@ from pathlib import Path
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
-LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
+PLAIN_LAYER = "application/vnd.oci.image.layer.v1.tar"
+LAYER = PLAIN_LAYER + "+gzip"
 
 
 def free_port() -> int:
@@ -44,13 +45,15 @@ def make_certificates(folder: Path) -> None:
 
 
 class DockerRegistry:
-    """Runs until stop(). `login` is (user, password); `certificates` a folder of make_certificates()."""
+    """Runs until stop(). `login` is (user, password); `certificates` a folder of make_certificates(). `within` is a command that
+    runs another one in the place of the server, which listens at `address` there."""
 
-    def __init__(self, folder: Path, login: tuple[str, str] | None = None, certificates: Path | None = None):
+    def __init__(self, folder: Path, login: tuple[str, str] | None = None, certificates: Path | None = None,
+                 address: str = "127.0.0.1", within: list[str] | None = None):
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.login = folder, login
         self.port = free_port()
-        self.host = f"localhost:{self.port}"
+        self.host = f"{'localhost' if address == '127.0.0.1' else address}:{self.port}"
         tls = f"  tls:\n    certificate: {certificates}/server.crt\n    key: {certificates}/server.key\n" if certificates else ""
         auth = ""
         if login:
@@ -60,16 +63,16 @@ class DockerRegistry:
         (folder / "config.yml").write_text(
             "version: 0.1\nlog:\n  level: error\n"
             f"storage:\n  filesystem:\n    rootdirectory: {folder}/data\n  delete:\n    enabled: true\n"
-            f"http:\n  addr: 127.0.0.1:{self.port}\n  relativeurls: true\n{tls}{auth}")
+            f"http:\n  addr: {address}:{self.port}\n  relativeurls: true\n{tls}{auth}")
         self.log = open(folder / "log", "wb")
-        self.process = subprocess.Popen([shutil.which("docker-registry") or "docker-registry", "serve",
+        self.process = subprocess.Popen([*(within or []), shutil.which("docker-registry") or "docker-registry", "serve",
                                          str(folder / "config.yml")], stdout=self.log, stderr=self.log)
         self.context = ssl.create_default_context(cafile=certificates / "ca.crt") if certificates else None
         self.scheme = "https" if certificates else "http"
         deadline = time.monotonic() + 60
         while True:
             try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                socket.create_connection((address, self.port), timeout=1).close()
                 return
             except OSError:
                 assert self.process.poll() is None, (folder / "log").read_text()
@@ -112,15 +115,16 @@ class DockerRegistry:
         assert status == 201, body
         return {"mediaType": manifest["mediaType"], "digest": sha256(data), "size": len(data)}
 
-    def push_image(self, repository: str, reference: str, layers: list[dict[str, bytes]],
-                   architecture: str = "amd64", settings: dict | None = None) -> dict:
-        """An image of these files; returns the descriptor of its manifest."""
+    def push_image(self, repository: str, reference: str, layers: list[dict[str, bytes] | bytes],
+                   architecture: str = "amd64", settings: dict | None = None, plain: bool = False) -> dict:
+        """An image of these files, or tar archives, compressed unless they are to be plain; returns the descriptor of its
+        manifest."""
         diff_ids, descriptors = [], []
         for files in layers:
-            tar = tar_of(files)
+            tar = files if isinstance(files, bytes) else tar_of(files)
             diff_ids.append(sha256(tar))
-            packed = gzip.compress(tar, 1, mtime=0)
-            descriptors.append({"mediaType": LAYER, **self.push_blob(repository, packed)})
+            packed = tar if plain else gzip.compress(tar, 1, mtime=0)
+            descriptors.append({"mediaType": PLAIN_LAYER if plain else LAYER, **self.push_blob(repository, packed)})
         config = json.dumps({"architecture": architecture, "os": "linux", "config": settings or {"Env": ["A=b"]},
                              "rootfs": {"type": "layers", "diff_ids": diff_ids}}).encode()
         manifest = {"schemaVersion": 2, "mediaType": MANIFEST,

@@ -14,9 +14,19 @@ namespace {
 
 using std::chrono::milliseconds;
 constexpr milliseconds kIdle{60'000}, kDenied{10'000};
-constexpr std::size_t kMostWaiting = 8;
+constexpr std::size_t kMostWaiting = 8;             // datagrams of a flow
+constexpr std::size_t kMostBytesWaiting = 4 << 20;  // of a sandbox: the gateway serves others, too
 
 Endpoint endpoint_of(const SocketAddress& address) { return {address.address(), address.port()}; }
+
+bool is_sandbox(const IpAddress& address) {
+  static const IpAddress four = *IpAddress::parse(kSandboxV4), six = *IpAddress::parse(kSandboxV6);
+  return address == four || address == six;
+}
+bool is_loopback(const IpAddress& address) {
+  const SpecialRange* special = special_range(address);
+  return special && std::string_view(special->what) == "loopback";
+}
 
 }  // namespace
 
@@ -26,6 +36,9 @@ class Datagrams::Flow {
   Flow(Datagrams& owner, Key key) : owner_(owner), key_(std::move(key)), began_(Clock::now()) {
     record_.protocol = "udp";
   }
+
+  ~Flow() { (void)take_waiting(); }
+  Flow(const Flow&) = delete;
 
   void begin() {
     Sandbox& sandbox = owner_.sandbox_;
@@ -38,7 +51,7 @@ class Datagrams::Flow {
     }
     record_.host = target_.host;
     record_.address = target_.address;
-    NetworkVerdict verdict = evaluate(sandbox.policy(), target_);
+    NetworkVerdict verdict = verdict_now();
     if (verdict.allowed && !sandbox.admit(verdict.reason)) verdict.allowed = false;
     if (target_.host.empty() && !target_.address) verdict = {false, "the address stands for no name"};
     record_.reason = verdict.reason;
@@ -52,7 +65,9 @@ class Datagrams::Flow {
   void send(std::string_view data) {
     if (denied_) return;
     if (!socket_) {
-      if (waiting_.size() < kMostWaiting) waiting_.emplace_back(data);
+      if (waiting_.size() == kMostWaiting || owner_.waiting_ + data.size() > kMostBytesWaiting) return;
+      waiting_.emplace_back(data);
+      owner_.waiting_ += data.size();
       return;
     }
     idle();
@@ -65,7 +80,7 @@ class Datagrams::Flow {
   void check() {
     const NetworkPolicy& policy = owner_.sandbox_.policy();
     if (denied_) return end();  // it may be allowed now
-    NetworkVerdict verdict = evaluate(policy, target_);
+    NetworkVerdict verdict = verdict_now();
     if (verdict.allowed && server_)
       verdict = evaluate_dial(policy, *server_, target_.port, Transport::Udp, owner_.sandbox_.host().owns(*server_));
     if (!verdict.allowed) cut("the policy was changed: " + verdict.reason);
@@ -79,6 +94,19 @@ class Datagrams::Flow {
   }
 
  private:
+  std::deque<std::string> take_waiting() {
+    for (const std::string& data : waiting_) owner_.waiting_ -= data.size();
+    return std::exchange(waiting_, {});
+  }
+
+  NetworkVerdict verdict_now() const {
+    const NetworkPolicy& policy = owner_.sandbox_.policy();
+    NetworkVerdict verdict = evaluate(policy, target_);
+    if (verdict.allowed && policy.strict && !target_.host.empty())
+      return {false, "strict: datagrams do not show whom they are for"};
+    return verdict;
+  }
+
   void dial(const std::vector<IpAddress>& addresses) {
     if (denied_ || ended_) return;
     Sandbox& sandbox = owner_.sandbox_;
@@ -104,7 +132,7 @@ class Datagrams::Flow {
       watch_ =
           std::make_unique<Watch>(sandbox.host().loop, socket_.get(), EPOLLIN, [this](std::uint32_t) { receive(); });
       idle();
-      for (const std::string& data : std::exchange(waiting_, {})) send(data);
+      for (const std::string& data : take_waiting()) send(data);
       return;
     }
     record_.reason = why;
@@ -205,9 +233,9 @@ void Datagrams::receive() {
 
 void Datagrams::take(const Endpoint& from, const Endpoint& to, std::string_view data) {
   // Ours inside: what comes here was not sent to the outside.
-  if (to.address == *IpAddress::parse(kSandboxV4) || to.address == *IpAddress::parse(kSandboxV6)) return;
-  if (const SpecialRange* special = special_range(to.address); special && std::string_view(special->what) == "loopback")
-    return;
+  if (is_sandbox(to.address) || is_loopback(to.address)) return;
+  // All addresses are local to the sandbox: of a sender that it only claims to be, the answers would come here again.
+  if (!is_sandbox(from.address) && !is_loopback(from.address)) return;
   if (to.port == kDnsPort) {
     sandbox_.answer(data, [this, from, to, alive = std::weak_ptr<bool>(alive_)](const std::string& reply) {
       if (alive.lock()) send(to, from, reply);

@@ -32,6 +32,7 @@ class Datagrams {
   void forget(const Key& key);
 
   Sandbox& sandbox_;
+  std::size_t waiting_ = 0;  ///< bytes of all flows that wait for a name's addresses
   std::map<Key, std::unique_ptr<Flow>> flows_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::unique_ptr<Watch> watch_;

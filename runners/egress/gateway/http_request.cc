@@ -192,6 +192,11 @@ void HttpBody::end_line() {
     return;
   }
   line_.pop_back();
+  // What ends a line for other readers, too, may stand in an extension or a trailer.
+  if (!plain(line_)) {
+    phase_ = Phase::Bad;
+    return;
+  }
   switch (phase_) {
     case Phase::Size: {
       const std::string_view digits = std::string_view(line_).substr(0, line_.find(';'));
@@ -233,6 +238,23 @@ std::size_t HttpBody::consume(std::string_view bytes) {
       end_line();
   }
   return used;
+}
+
+bool FirstLine::names_http(std::string_view bytes) {
+  constexpr std::string_view kEmpty{" \t\r\n\v\f", 6}, kName = "http/";
+  for (const char c : bytes) {
+    if (over_) return false;
+    if (!begun_ && kEmpty.find(c) != std::string_view::npos) continue;
+    begun_ = true;
+    over_ = c == '\n';
+    if (matched_ == kName.size() && c >= '0' && c <= '9') return true;
+    const char small = static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
+    if (matched_ < kName.size() && small == kName[matched_])
+      ++matched_;
+    else
+      matched_ = small == kName[0];
+  }
+  return false;
 }
 
 }  // namespace dsec::egress

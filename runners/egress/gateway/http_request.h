@@ -57,4 +57,17 @@ class HttpBody {
   std::string line_;
 };
 
+/// What was not taken for HTTP is passed on unread, and a server may take more for HTTP than parse_http_head() does:
+/// after empty lines, with other blanks, with a method of small letters, with a line of any length. So its first line
+/// is watched.
+class FirstLine {
+ public:
+  /// True when the line names HTTP as its protocol; `bytes` are what follows those of the calls before.
+  bool names_http(std::string_view bytes);
+
+ private:
+  bool begun_ = false, over_ = false;
+  std::size_t matched_ = 0;  ///< of "HTTP/"
+};
+
 }  // namespace dsec::egress

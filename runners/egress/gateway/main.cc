@@ -35,6 +35,8 @@ constexpr uid_t kNobody = 65534;
 // Out of the caller's session and group, to live as long as there are sandboxes. What is returned is closed when the
 // gateway is ready, which the caller waits for.
 UniqueFd leave_caller() {
+  // What dsec's caller left open: the other end of a pipe would wait for as long as a sandbox lives.
+  ::syscall(SYS_close_range, 5u, ~0u, 0);
   int ready[2];
   if (::pipe2(ready, O_CLOEXEC) != 0) throw system_error("make a pipe");
   // fork(2) here has nobody to race with: there is one thread.

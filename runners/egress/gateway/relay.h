@@ -31,6 +31,8 @@ class Relay {
   void cut(const std::string& reason);
 
  private:
+  static constexpr std::size_t kBuffer = 128 << 10;  ///< of each direction
+
   enum class Stage {
     Sniff,    ///< reads until the first bytes have said what they can
     Connect,  ///< to the server; what the client said is kept
@@ -50,9 +52,13 @@ class Relay {
   void sniff_http();
   void sniff_proxy();
   void sniff_rest();
-  bool consult_name(const std::string& name, bool is_address, const char* what);
+  bool consult_name(const std::string& name, bool is_address, const char* what, std::uint16_t port = 0);
+  bool consult_host(const HttpHead& head);
   bool must_sniff() const;
   bool by_address_alone() const;
+  bool hides(const std::string& why);
+  NetworkVerdict verdict_now();
+  static std::string header_line(const HeaderSecret& secret, const std::string& value);
   void intercept(const std::string& server_name);
 
   // The connection to the server.
@@ -77,6 +83,7 @@ class Relay {
   void take_requests();
   void take_head(const HttpHead& head, std::string_view bytes);
   void note_request(const HttpHead& head);
+  void log_requests();
   void hear_agreement(std::string_view bytes);
   void answer_dns();
   void update();
@@ -94,7 +101,7 @@ class Relay {
 
   Sandbox& sandbox_;
   Loop& loop_;
-  const Clock::time_point began_ = Clock::now();
+  Clock::time_point began_ = Clock::now();
   UniqueFd client_;
   std::unique_ptr<ClientTls> client_tls_;  ///< its TLS is intercepted
   std::string tls_host_;                   ///< whom the server then has to prove to be
@@ -127,11 +134,14 @@ class Relay {
   std::string agreement_;  ///< how the answer begins with which the server changes the protocol; empty: nobody asked
   std::string answer_;     ///< how it begins, so far
   HttpBody body_;
-  std::string raw_;                ///< of the client, not looked at
-  std::vector<std::string> http_;  ///< the first requests, for the log
+  std::optional<FirstLine> first_line_;  ///< of what is passed on unread although names count
+  std::string hidden_;                   ///< why a strict policy would refuse it; empty: it would not
+  std::string raw_;                      ///< of the client, not looked at
+  std::vector<std::string> http_;        ///< requests that no record has yet
   std::string to_server_, to_client_;
   std::uint64_t sent_ = 0, received_ = 0, requests_ = 0;
-  unsigned queries_ = 0;  ///< being resolved, of Dns
+  std::uint64_t logged_sent_ = 0, logged_received_ = 0, logged_requests_ = 0;  ///< in records of it so far
+  unsigned queries_ = 0;                                                       ///< being resolved, of Dns
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -11,6 +11,7 @@
 #include <charconv>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
@@ -21,6 +22,8 @@ namespace {
 
 constexpr const char* kResolvConf = "/etc/resolv.conf";
 constexpr std::chrono::milliseconds kAttempt{2000};
+// Some name servers never answer for one of the families.
+constexpr std::chrono::milliseconds kOtherFamily{500};
 constexpr std::size_t kRounds = 2, kMostServers = 3;
 
 std::uint16_t random_id() {
@@ -153,7 +156,8 @@ class Resolver::Lookup {
     const auto ask = [&](std::uint16_t type, std::optional<DnsReply>& into) {
       return std::make_unique<Query>(owner.loop_, owner.servers(), name, type, [this, &into](const DnsReply& reply) {
         into = reply;
-        if (replies_[0] && replies_[1]) owner_.loop_.later([this] { finish(); });
+        if (replies_[0] && replies_[1]) return end();
+        if (!reply.addresses.empty()) patience_.emplace(owner_.loop_, kOtherFamily, [this] { end(); });
       });
     };
     queries_[0] = ask(kDnsA, replies_[0]);
@@ -161,11 +165,17 @@ class Resolver::Lookup {
   }
 
  private:
+  // Not within the callers' frames: they are the queries' or the timer's.
+  void end() {
+    if (!std::exchange(ending_, true)) owner_.loop_.later([this] { finish(); });
+  }
+
   void finish() {
     Resolution result;
     result.ttl_seconds = 0xffffffff;
     result.code = DnsCode::ServerFailure;
     for (const auto& reply : replies_) {
+      if (!reply) continue;
       if (reply->code == DnsCode::Ok || (reply->code == DnsCode::NoName && result.code != DnsCode::Ok))
         result.code = reply->code;
       result.addresses.insert(result.addresses.end(), reply->addresses.begin(), reply->addresses.end());
@@ -181,6 +191,8 @@ class Resolver::Lookup {
   Done done_;
   std::array<std::optional<DnsReply>, 2> replies_;
   std::array<std::unique_ptr<Query>, 2> queries_;
+  std::optional<Timer> patience_;
+  bool ending_ = false;
 };
 
 Resolver::Resolver(Loop& loop, std::vector<Endpoint> servers) : loop_(loop), fixed_(std::move(servers)) {}

@@ -23,6 +23,8 @@ using std::chrono::seconds;
 // A name's addresses are kept so long, whatever its records say.
 constexpr seconds kShortestPin{30}, kLongestPin{3600}, kFailurePin{3};
 constexpr std::uint32_t kAnswerTtl = 60;
+// At a time: each takes two sockets of the gateway, which serves others, too.
+constexpr std::size_t kMostLookups = 128;
 constexpr seconds kOwnAddressesFor{5};
 
 }  // namespace
@@ -142,16 +144,22 @@ std::optional<std::string> Sandbox::secret(const HeaderSecret& secret) const {
 
 void Sandbox::resolve(const std::string& name, Resolved done) {
   // Under a rule for any name a sandbox could make them up for ever.
-  if (names_.size() >= kMostNames && !names_.contains(name)) return done({});
+  const auto known = names_.find(name);
+  if (names_.size() >= kMostNames && known == names_.end()) return done({DnsCode::Refused, {}, 0});
+  if (known != names_.end() && !known->second.asked && Clock::now() < known->second.valid_until)
+    return done(known->second.resolution);
+  const bool asked = known != names_.end() && known->second.asked;
+  if (!asked && lookups_ >= kMostLookups) return done({DnsCode::Refused, {}, 0});
   Name& entry = names_[name];
-  if (!entry.asked && Clock::now() < entry.valid_until) return done(entry.resolution);
   entry.waiting.push_back(std::move(done));
-  if (entry.asked) return;
+  if (asked) return;
   entry.asked = true;
+  ++lookups_;
   host_.resolver.resolve(name, [this, name, alive = std::weak_ptr<bool>(alive_)](const Resolution& resolution) {
     if (!alive.lock()) return;
     Name& answered = names_[name];
-    answered.asked = false;
+    answered.asked = answered.told = false;
+    --lookups_;
     answered.resolution = resolution;
     const seconds ttl = resolution.addresses.empty()
                             ? kFailurePin
@@ -211,7 +219,8 @@ bool Sandbox::count(std::uint64_t sent, std::uint64_t received) {
 }
 
 void Sandbox::log(const NetworkRecord& record) {
-  ++(std::string_view(record.verdict) == "deny" ? ledger_.counters().denied : ledger_.counters().allowed);
+  if (!record.more)
+    ++(std::string_view(record.verdict) == "deny" ? ledger_.counters().denied : ledger_.counters().allowed);
   Json json = {{"verdict", record.verdict}, {"protocol", record.protocol}};
   if (!plan_.phase.empty()) json["phase"] = plan_.phase;
   if (!record.host.empty()) json["host"] = record.host;
@@ -222,6 +231,7 @@ void Sandbox::log(const NetworkRecord& record) {
   if (record.requests) json["requests"] = record.requests;
   if (!record.http.empty()) json["http"] = record.http;
   if (record.intercepted) json["intercepted"] = true;
+  if (record.more) json["more"] = true;
   if (record.duration) json["duration_us"] = record.duration->count();
   if (!record.reason.empty()) json["reason"] = record.reason;
   log_->write(json, std::string_view(record.verdict) != "allow");
@@ -249,9 +259,13 @@ void Sandbox::answer(std::string_view query, std::function<void(std::string)> re
     if (result.addresses.empty())
       record.reason = result.code == DnsCode::NoName ? "there is no such name"
                       : result.code == DnsCode::Ok   ? "the name has no address"
-                                                     : "no name server answered";
-    // Both families of a name are one request to who looked it up.
-    if (question.type == kDnsA || result.addresses.empty()) log(record);
+                      // Of a name server it would be one more that has no answer.
+                      : result.code == DnsCode::Refused ? "the sandbox looks up too many names"
+                                                        : "no name server answered";
+    // Both families of a name are one request to who looked it up, mostly for IPv4 first.
+    const auto known = names_.find(name);
+    const bool told = known != names_.end() && std::exchange(known->second.told, true);
+    if (question.type == kDnsA || result.addresses.empty() || !told) log(record);
     if (result.addresses.empty()) return reply(dns_answer(question, result.code, {}, 0));
     const auto address = address_of(name, question.type == kDnsA);
     reply(address ? dns_answer(question, DnsCode::Ok, {*address}, kAnswerTtl)

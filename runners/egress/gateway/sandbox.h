@@ -53,8 +53,9 @@ struct NetworkRecord {
   std::optional<IpAddress> address;  ///< that the gateway connected to, else the one the sandbox named
   std::uint16_t port = 0;
   std::uint64_t sent = 0, received = 0, requests = 0;
-  std::vector<std::string> http;  ///< "GET /path", of the first requests
+  std::vector<std::string> http;  ///< "GET /path", of each request
   bool intercepted = false;
+  bool more = false;  ///< of a connection that goes on, and has another record later
   std::optional<std::chrono::microseconds> duration;
 };
 
@@ -116,6 +117,7 @@ class Sandbox {
     Resolution resolution;
     Clock::time_point valid_until;
     bool asked = false;
+    bool told = false;  ///< a record tells of this resolution
     std::vector<Resolved> waiting;
   };
   void accept();
@@ -130,6 +132,7 @@ class Sandbox {
   std::unique_ptr<NetworkLog> log_;
   std::unique_ptr<CertificateAuthority> authority_;
   std::unordered_map<std::string, Name> names_;
+  std::size_t lookups_ = 0;  ///< of names that are being asked for
   std::list<std::unique_ptr<Relay>> relays_;
   std::unique_ptr<Datagrams> datagrams_;
   std::unique_ptr<Watch> listener_, init_;

@@ -54,6 +54,8 @@ TEST_CASE("a fault in the configuration is told with its place", "[base][config]
   CHECK(message("version: 2\n") == "f:1:10: version 1 is what this dsec knows");
   CHECK(message("a: [\n").starts_with("f:2:1: no valid YAML"));
   CHECK(message("- x\n") == "f:1:1: a mapping is expected");
+  CHECK(message("registries: &a\n  a: *a\n").find("an alias leads back to where it stands") != std::string::npos);
+  CHECK(message("version: 1\n---\nversion: 1\n").find("f:3:1: ") == 0);
 }
 
 TEST_CASE("loading on demand is set in short and long form", "[base][config]") {
@@ -61,6 +63,12 @@ TEST_CASE("loading on demand is set in short and long form", "[base][config]") {
   CHECK(Config::parse("on_demand: true\n", "f").on_demand->by_default);
   const OnDemandConfig settings = *Config::parse("on_demand: {timeout: 5s, cache: 2GiB}\n", "f").on_demand;
   CHECK(settings == OnDemandConfig{false, std::chrono::milliseconds(5000), 2ull << 30});
+  const OnDemandConfig more = *Config::parse("on_demand: {fill: true, eager_share: 0.25}\n", "f").on_demand;
+  CHECK(more.fill);
+  CHECK(more.eager_share == 0.25);
+  for (const char* share : {"2", "-0.1", ".nan", "half", "[1]"})
+    CHECK_THROWS_WITH(Config::parse("on_demand: {eager_share: " + std::string(share) + "}\n", "f"),
+                      Catch::Contains("a part of the whole is expected"));
   CHECK_THROWS_WITH(Config::parse("on_demand: {size: 1}\n", "f"), Catch::Contains("f:1:13: unknown key 'size'"));
   CHECK_THROWS_WITH(Config::parse("on_demand: [1]\n", "f"), Catch::Contains("f:1:12: true, false, or a mapping"));
 }

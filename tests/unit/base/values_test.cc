@@ -1,4 +1,5 @@
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "core/base/digest.h"
@@ -43,6 +44,29 @@ TEST_CASE("JSON that is wrong is told with its place", "[base][json]") {
   CHECK_THROWS_AS(parse_json(std::string(100000, '['), "m.json"), Error);
   CHECK_THROWS_WITH(parse_json("{\"a\":1e999}", "m.json"), "m.json: a number is larger than any that can be kept");
   CHECK(canonical_json(parse_json("{\"b\": 1, \"a\": [ ]}", "x")) == "{\"a\":[],\"b\":1}");
+}
+
+TEST_CASE("who reads a database does not wait for who writes it", "[base][sqlite]") {
+  TempDirectory scratch(std::filesystem::temp_directory_path());
+  const char* const schema[] = {"CREATE TABLE t(x TEXT)"};
+  Database writer(scratch.path() / "db"), reader(scratch.path() / "db");
+  writer.migrate(schema);
+  {
+    Statement mode = reader.prepare("PRAGMA journal_mode");
+    REQUIRE(mode.step());
+    CHECK(mode.text(0) == "wal");
+  }
+  writer.execute("BEGIN EXCLUSIVE; INSERT INTO t VALUES('new')");
+  const auto count = [&] {
+    Statement query = reader.prepare("SELECT count(*) FROM t");
+    REQUIRE(query.step());
+    return query.number(0);
+  };
+  const auto began = std::chrono::steady_clock::now();
+  CHECK(count() == 0);
+  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(5));
+  writer.execute("COMMIT");
+  CHECK(count() == 1);
 }
 
 TEST_CASE("a database is migrated once and a newer one is refused", "[base][sqlite]") {

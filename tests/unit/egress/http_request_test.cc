@@ -69,6 +69,33 @@ TEST_CASE("what a server could read otherwise is not passed on", "[egress][http]
         "its headers are too long");
 }
 
+bool first_line_names_http(const std::string& text, std::size_t piece = std::string::npos) {
+  FirstLine line;
+  for (std::size_t at = 0; at < text.size(); at += piece) {
+    if (line.names_http(std::string_view(text).substr(at, piece))) return true;
+    if (piece == std::string::npos) break;
+  }
+  return false;
+}
+
+TEST_CASE("a first line that a lenient server takes for a request's is told from other protocols", "[egress][http]") {
+  for (const std::string& text :
+       {std::string("\r\nGET / HTTP/1.1\r\n"), std::string("\n\n  GET / HTTP/1.1\n"), std::string("get / HTTP/1.1\r\n"),
+        std::string("GET\t/\tHTTP/1.1\r\n"), std::string("GET\v/\vHTTP/1.1\r\n"), std::string("GET / hTTp/1.0\r\n"),
+        "GET /" + std::string(70'000, 'x') + " HTTP/1.1\r\n",
+        std::string("AMETHODTHATISMUCHTOOLONGFORONE / HTTP/1.1\r\n"), std::string("x\rGET /hhthttp/ HTTP/1.1\r\n"),
+        std::string("PRI * HTTP/2.0\r\n")}) {
+    CAPTURE(text.substr(0, 40));
+    CHECK(first_line_names_http(text));
+    for (const std::size_t piece : {std::size_t{1}, std::size_t{3}}) CHECK(first_line_names_http(text, piece));
+    // Before the server has a whole line.
+    CHECK(first_line_names_http(text.substr(0, text.find_first_of("\r\n", text.find_first_not_of("\r\n x")))));
+  }
+  for (const char* text : {"EHLO http.example\r\nSubject: HTTP/1.1\r\n", "SSH-2.0-x\r\n",
+                           "0032git-upload-pack /http/\n", "HTTP HTTP/ HTTP/x\n", "\r\n\r\n", ""})
+    CHECK_FALSE(first_line_names_http(text));
+}
+
 std::size_t body(const std::string& headers, const std::string& bytes, HttpBody& result) {
   result = HttpBody(parse_http_head("POST / HTTP/1.1\r\nHost: a.example\r\n" + headers + "\r\n"));
   return result.consume(bytes);
@@ -89,7 +116,8 @@ TEST_CASE("the end of a body is found", "[egress][http]") {
     CHECK(found.consume({&c, 1}) == 1);
   }
   CHECK(found.done());
-  for (const char* wrong : {"x\r\n", "4\nbody", "4\r\nbodyxx\r\n", "-1\r\n", "\r\n", "11111111111111111\r\n"}) {
+  for (const char* wrong : {"x\r\n", "4\nbody", "4\r\nbodyxx\r\n", "-1\r\n", "\r\n", "11111111111111111\r\n",
+                            "4;a\rb\r\nbody\r\n", "4;\x01\r\nbody\r\n", "0\r\nTrailer: a\rb\r\n\r\n"}) {
     body("Transfer-Encoding: chunked\r\n", wrong, found);
     CHECK(found.bad());
   }

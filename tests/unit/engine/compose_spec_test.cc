@@ -45,16 +45,25 @@ std::string fault(const Shelf& shelf, const Words& refs) {
 
 TEST_CASE("a later layer's variable replaces an earlier one and the others stay", "[engine][compose]") {
   const ImageConfig lower{.env = {"A=1", "B=2", "PATH=/low"}}, upper{.env = {"B=3", "C=4"}};
-  CHECK(merge_configs(std::vector{lower, upper}).env == Words{"A=1", "B=3", "PATH=/low", "C=4"});
+  CHECK(merge_configs(std::vector{lower, upper}).env ==
+        Words{"PATH=/low", "TZ=UTC", "LANG=C.UTF-8", "A=1", "B=3", "C=4"});
 }
 
 TEST_CASE("a variable whose name begins like another is not taken for it", "[engine][compose]") {
   const ImageConfig lower{.env = {"PATH=/p", "LANG=C"}}, upper{.env = {"LANGUAGE=de"}};
-  CHECK(merge_configs(std::vector{lower, upper}).env == Words{"PATH=/p", "LANG=C", "LANGUAGE=de"});
+  CHECK(merge_configs(std::vector{lower, upper}).env == Words{"PATH=/p", "TZ=UTC", "LANG=C", "LANGUAGE=de"});
 }
 
-TEST_CASE("without a PATH in any layer the usual one is set", "[engine][compose]") {
-  CHECK(merge_configs({}).env == Words{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"});
+TEST_CASE("a variable without a name is told to be a layer's, not the caller's", "[engine][compose]") {
+  for (const std::string& wrong : {std::string("=x"), std::string("A=\0b", 4)}) {
+    const ImageConfig config{.env = {wrong}};
+    CHECK_THROWS_WITH(merge_configs(std::vector{config}), "cannot use what a layer's image says of its commands");
+  }
+}
+
+TEST_CASE("what no layer says of PATH, zone and locale is the same for all sandboxes", "[engine][compose]") {
+  CHECK(merge_configs({}).env ==
+        Words{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "TZ=UTC", "LANG=C.UTF-8"});
 }
 
 TEST_CASE("workdir, user and stop signal come from the topmost layer that has them", "[engine][compose]") {
@@ -123,7 +132,7 @@ TEST_CASE("what is asked for overrides the layers", "[engine][compose]") {
   SandboxSpec settings;
   settings.config = {.env = {"A=2"}, .user = "root"};
   const SandboxSpec spec = compose(shelf, {"base/b"}, settings);
-  CHECK(spec.config.env == Words{"PATH=/p", "A=2"});
+  CHECK(spec.config.env == Words{"PATH=/p", "TZ=UTC", "LANG=C.UTF-8", "A=2"});
   CHECK(spec.config.user == "root");
   CHECK(spec.config.workdir == "/w");
   CHECK(main_command(spec.config, {}) == Words{"/entry", "serve"});

@@ -32,6 +32,14 @@ TEST_CASE("a lease comes back as it was written", "[engine][lease]") {
   CHECK(Lease::read(scratch.path())->spec == lease.spec);
 }
 
+TEST_CASE("a lease says which host name the sandbox has, also when it is its id", "[engine][lease]") {
+  const auto now = std::chrono::system_clock::now();
+  SandboxSpec spec;
+  CHECK(Lease("the-id", ProcessIdentity::self(), now, spec).spec.hostname == "the-id");
+  spec.hostname = "web";
+  CHECK(Lease("the-id", ProcessIdentity::self(), now, spec).spec.hostname == "web");
+}
+
 TEST_CASE("a process of another boot or another start time is dead", "[engine][lease]") {
   ProcessIdentity self = ProcessIdentity::self();
   CHECK(self.alive());

@@ -108,6 +108,7 @@ class FakeMounter final : public LayerMounter {
     stack.lowers.push_back(open_file("/", O_RDONLY | O_DIRECTORY));
     return stack;
   }
+  LayerStack files(std::span<const StoredLayer>, bool) override { return {}; }
   std::vector<StackConflict> conflicts(std::span<const StoredLayer>) override { return {}; }
   void mount_at(std::span<const StoredLayer>, const fs::path&) override {}
   void unmount_at(const fs::path&) override {}
@@ -174,6 +175,54 @@ TEST_CASE_METHOD(Fixture, "a name is taken once and free again after rm", "[engi
   engine->create(spec("one"));
   engine.reset();
   CHECK(left() == 2);
+}
+
+TEST_CASE_METHOD(Fixture, "under one key a sandbox is made once", "[engine]") {
+  const MadeSandbox made = engine->create_once(spec("one"), "suite/1");
+  CHECK(made.now);
+  const MadeSandbox again = engine->create_once(spec("one"), "suite/1");
+  CHECK_FALSE(again.now);
+  CHECK(again.info.id == made.info.id);
+  try {
+    engine->create_once(spec("two"), "suite/1");
+    FAIL("another sandbox was taken for the same");
+  } catch (const Error& error) {
+    CHECK(error.message() == R"(operation 'suite/1' was another request: name was "one", is "two")");
+  }
+  CHECK(engine->create_once(spec("two"), ".").now);
+  CHECK_THROWS_AS(engine->create_once(spec(), "no blanks"), Error);
+  // Nothing was done in it: whoever comes now begins anew.
+  engine->remove("one", true);
+  CHECK(engine->create_once(spec("one"), "suite/1").now);
+  runner.fail_start = true;
+  CHECK_THROWS_AS(engine->create_once(spec(), "third"), Error);
+  runner.fail_start = false;
+  CHECK(engine->create_once(spec(), "third").now);
+  CHECK(engine->list({}).size() == 3);
+  for (const SandboxInfo& left : engine->list({})) {
+    engine->remove(left.id, true);
+    engine->remove_trajectory(left.id);
+  }
+  sweep_sandboxes(home, runners, false);
+  CHECK(std::distance(fs::directory_iterator(home.root() / "keys"), fs::directory_iterator()) == 1);
+}
+
+TEST_CASE_METHOD(Fixture, "a fork is told of again when it is gone", "[engine]") {
+  engine->create(spec("dev"));
+  const ForkRequest request{.count = 2, .name = "", .labels = {}, .operation = {.op_id = "forks"}};
+  const std::vector<SandboxInfo> made = engine->fork("dev", request);
+  engine->remove(made[0].id, true);
+  engine->remove_trajectory(made[0].id);
+  engine->remove(made[1].id, true);
+  engine->remove("dev", true);
+  const std::vector<SandboxInfo> again = engine->fork("dev", request);
+  REQUIRE(again.size() == 2);
+  for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
+    CHECK(again[i].id == made[i].id);
+    CHECK(again[i].state == SandboxState::Stopped);
+  }
+  CHECK(again[1].spec.name == "dev-2");
+  CHECK_THROWS_AS(engine->fork("dev", {.count = 2, .name = "", .labels = {}, .operation = {.op_id = "more"}}), Error);
 }
 
 TEST_CASE_METHOD(Fixture, "files of removed sandboxes are gone with the engine that removed them", "[engine]") {

@@ -241,7 +241,7 @@ class EndedRunner final : public Runner {
 
 struct Recording : Fixture {
   EndedRunner runner;
-  RecordingPlace where{runner, home.sandboxes() / kId, place};
+  RecordingPlace where{&runner, home.sandboxes() / kId, place};
   int ran = 0;
 
   Recording() { TrajectoryWriter::create(place, header()); }

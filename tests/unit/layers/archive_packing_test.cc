@@ -69,6 +69,10 @@ TEST_CASE("all members, frames and streams belong to the content", "[layers][arc
   CHECK(unpack(pack({"gzip", "-c"}, "padded") + std::string(512, '\0')) == "padded");
 }
 
+TEST_CASE("zstd may look back as far as its program can", "[layers][archive]") {
+  CHECK(unpack(pack({"zstd", "-qc", "--long=31"}, "far")) == "far");
+}
+
 TEST_CASE("packed data that breaks off anywhere is refused", "[layers][archive]") {
   for (const auto& argv :
        std::vector<std::vector<std::string>>{{"gzip", "-c"}, {"zstd", "-qc"}, {"xz", "-c"}, {"bzip2", "-c"}}) {

@@ -121,18 +121,53 @@ TEST_CASE("extended attributes of the file stay, those of a host and of overlayf
 }
 
 TEST_CASE("an ACL in words becomes the kernel's form", "[layers][archive]") {
-  const RecordedTree tree = read_tar(TarBuilder().file(
-      "f", "", {.pax = {{"SCHILY.acl.access", "user::rw-,user:lisa:r--:1000,group::r--,mask::r--,other::---"}}}));
   using namespace std::string_literals;
-  CHECK(tree.at("f").entry.xattrs.at("system.posix_acl_access") ==
+  const auto value_of = [](const std::string& words) {
+    const RecordedTree tree = read_tar(TarBuilder().file("f", "", {.pax = {{"SCHILY.acl.access", words}}}));
+    return tree.at("f").entry.xattrs.at("system.posix_acl_access");
+  };
+  CHECK(value_of("user::rw-,user:lisa:r--:1000,group::r--,mask::r--,other::---") ==
         "\2\0\0\0"
         "\1\0\6\0\xff\xff\xff\xff"
         "\2\0\4\0\xe8\3\0\0"
         "\4\0\4\0\xff\xff\xff\xff"
         "\x10\0\4\0\xff\xff\xff\xff"
         "\x20\0\0\0\xff\xff\xff\xff"s);
-  CHECK(refusal_of(TarBuilder().file("f", "", {.pax = {{"SCHILY.acl.access", "user:lisa:r--"}}})).find("by number") !=
+  // Names alone, as GNU tar writes them: root is the same everywhere, of the others nobody knows the number.
+  CHECK(value_of("user::rw-\nuser:root:rwx\t#effective:r--\ngroup::r--\nmask::r--\nother::r--\n").substr(12, 8) ==
+        "\2\0\7\0\0\0\0\0"s);
+  CHECK(refusal_of(TarBuilder().file("before").file("d/f", "", {.pax = {{"SCHILY.acl.access", "user:lisa:r--"}}}))
+            .find("entry 'd/f' has the ACL 'user:lisa:r--', which names somebody without a number") !=
         std::string::npos);
+}
+
+TEST_CASE("an ACL that says no more than the mode is none, and what Linux would not take is refused",
+          "[layers][archive]") {
+  const auto entry = [](char tag, char permissions, std::uint32_t id = 0xffffffff) {
+    std::string bytes = {tag, '\0', permissions, '\0'};
+    for (int i = 0; i < 4; ++i) bytes += static_cast<char>(id >> (8 * i) & 0xff);
+    return bytes;
+  };
+  const std::string version = {'\2', '\0', '\0', '\0'}, minimal = version + entry(1, 6) + entry(4, 4) + entry(32, 4);
+  const auto file = [](const std::string& name, const std::string& value) {
+    return TarBuilder().add("f",
+                            {.type = '5', .mode = 0755, .pax = {{"SCHILY.xattr.system.posix_acl_" + name, value}}});
+  };
+  CHECK(read_tar(file("access", minimal)).at("f").entry.xattrs.empty());
+  CHECK(read_tar(file("access", version)).at("f").entry.xattrs.empty());
+  CHECK(read_tar(file("default", version)).at("f").entry.xattrs.empty());
+  CHECK(read_tar(TarBuilder().file("f", "", {.pax = {{"SCHILY.acl.access", "user::rw-,group::r--,other::r--"}}}))
+            .at("f")
+            .entry.xattrs.empty());
+  CHECK(read_tar(file("default", minimal)).at("f").entry.xattrs.size() == 1);
+  const std::string with_mask = version + entry(1, 6) + entry(4, 4) + entry(16, 4) + entry(32, 4);
+  CHECK(read_tar(file("access", with_mask)).at("f").entry.xattrs.size() == 1);
+  for (const std::string& wrong :
+       {std::string("\1\0\0\0", 4), minimal + "x", version + entry(1, 6) + entry(2, 4, 5) + entry(4, 4) + entry(32, 4),
+        version + entry(4, 4) + entry(1, 6) + entry(32, 4), version + entry(1, 6) + entry(4, 4),
+        version + entry(1, 8) + entry(4, 4) + entry(32, 4), minimal + entry(0x77, 7),
+        version + entry(1, 6) + entry(2, 4) + entry(4, 4) + entry(16, 4) + entry(32, 4), minimal + entry(32, 4)})
+    CHECK(refusal_of(file("access", wrong)).find("no POSIX ACL that Linux takes") != std::string::npos);
 }
 
 TEST_CASE("sparse files of every form become plain ones", "[layers][archive]") {
@@ -212,6 +247,26 @@ TEST_CASE("unknown records, and names in global headers, change nothing", "[laye
   tar.extended('g', TarBuilder::record("comment", std::string(1500, 'x')) + TarBuilder::record("path", "evil"));
   tar.file("one", "1", {.pax = {{"VENDOR.key", std::string(3000, 'v')}}});
   CHECK(read_tar(tar).listing() == "one");
+}
+
+TEST_CASE("no global header changes the content of what follows", "[layers][archive]") {
+  for (const auto& [key, value] : std::vector<std::pair<std::string, std::string>>{{"GNU.sparse.size", "9999"},
+                                                                                   {"GNU.sparse.realsize", "9999"},
+                                                                                   {"SCHILY.realsize", "9999"},
+                                                                                   {"GNU.sparse.name", "evil"},
+                                                                                   {"GNU.sparse.major", "1"},
+                                                                                   {"GNU.sparse.map", "1,2"},
+                                                                                   {"SCHILY.devminor", "9"}}) {
+    INFO(key);
+    TarBuilder tar;
+    tar.extended('g', TarBuilder::record(key, value));
+    tar.file("a", "1").file("b", "22").add("c", {.type = '3', .major = 1, .minor = 3});
+    const RecordedTree tree = read_tar(tar);
+    CHECK(tree.listing() == "a b c");
+    CHECK(tree.content("a") == "1");
+    CHECK(tree.content("b") == "22");
+    CHECK(tree.at("c").entry.minor == 3);
+  }
 }
 
 TEST_CASE("global headers count for what follows in a plain archive, and can be taken back", "[layers][archive]") {
@@ -341,6 +396,8 @@ TEST_CASE("damaged, truncated and foreign bytes are refused", "[layers][archive]
   CHECK(refusal_of(flipped).find("layer-damaged: the tar archive is damaged after entry 'a'") != std::string::npos);
   CHECK(read_tar("").listing().empty());
   CHECK(read_tar(whole.substr(0, 2560)).listing() == "a");
+  CHECK(refusal_of(whole.substr(0, 2512)).find("layer-truncated: the archive ends within the padding of entry 'a'") !=
+        std::string::npos);
 }
 
 TEST_CASE("an archive that changes between verifying and writing is refused", "[layers][archive]") {

@@ -259,6 +259,26 @@ TEST_CASE("an exported layer unpacks to the same tree, deletions in OCI form", "
   CHECK(names.out.find("-rwsr-xr-x 70000/0") == 0);
 }
 
+TEST_CASE("a layer with files named like deletions is not exported as one that has deletions", "[layers][compose]") {
+  using Catch::Contains;
+  Blobs blobs;
+  Progress quiet;
+  const UniqueFd out = open_file(blobs.directory.path() / "out.tar", O_WRONLY | O_CREAT);
+  const auto told = [&](const std::string& name, const std::vector<TestEntry>& entries) -> std::string {
+    try {
+      export_layer(blobs.store, blobs.store.add_layer(name, {entries}), out.get(), quiet);
+    } catch (const Error& error) {
+      return error.message();
+    }
+    return "";
+  };
+  CHECK_THAT(told("toolkit/a", {file(".wh.a", "")}), Contains("'/.wh.a' has a name that means a deletion"));
+  CHECK_THAT(told("toolkit/b", {dir("d"), file("d/.wh..wh..opq", "")}), Contains("'/d/.wh..wh..opq' has a name"));
+  CHECK_THAT(told("toolkit/c", {dir(".wh.d"), file(".wh.d/f", "")}), Contains("'/.wh.d' has a name"));
+  CHECK_THAT(told("toolkit/d", {dir("d"), whiteout("d/.wh.gone")}), Contains("'/d/.wh.gone' has a name"));
+  CHECK(told("toolkit/e", {file("a.wh.b", ""), file(".whx", ""), dir("c.wh."), file("c.wh./d", "")}) == "");
+}
+
 TEST_CASE("an exported layer names no directories that it has only implicitly", "[layers][compose]") {
   Blobs blobs;
   const auto layer =

@@ -14,14 +14,14 @@ TEST_CASE("ignore patterns decide as git's do", "[layers][dir]") {
       "# "
       "comment\n\\#literal\n\\!bang\n*.o\n!keep.o\n/top\nfolder/\na/b\n**/deep\nx/**\ny/**/"
       "z\nset[0-9a-c]\nnot[!a]\nq?\n"
-      "trail   \nspace\\ \n[[:upper:]]UP\nsub/*.txt\n*/mid/*\nstar*star*end\nesc\\*\n[]]\n[a-\n**\\/odd\n";
+      "trail   \nspace\\ \n[[:upper:]]UP\nsub/*.txt\n*/mid/*\nstar*star*end\nesc\\*\n[]]\n[a-\n**\\/odd\nend\\\n";
   const std::vector<std::string> paths = {
       "#literal", "!bang",    "a.o",       "d/a.o",       "keep.o",   "d/keep.o", "top",        "d/top",
       "folder",   "d/folder", "a/b",       "c/a/b",       "deep",     "m/n/deep", "x",          "x/y",
       "x/y/z",    "y/z",      "y/k/z",     "y/k/l/z",     "set5",     "setb",     "setz",       "nota",
       "notb",     "qq",       "q",         "qqq",         "trail",    "trail   ", "space ",     "space",
       "XUP",      "xUP",      "sub/a.txt", "sub/s/a.txt", "p/mid/q1", "mid/q1",   "p/r/mid/q1", "starXstarYend",
-      "starend",  "esc*",     "escx",      "]",           "[a-",      "odd"};
+      "starend",  "esc*",     "escx",      "]",           "[a-",      "odd",      "end\\",      "end"};
   TempDirectory scratch(fs::temp_directory_path());
   TestRepository repository(scratch.path());
   const IgnoreRules rules = IgnoreRules::parse(patterns);

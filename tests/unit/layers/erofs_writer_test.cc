@@ -78,14 +78,14 @@ TEST_CASE("an image has whole blocks, sound metadata and a digest for each piece
   CHECK(data.size < 600'000);
   const std::string content = read_file(store.blob_path(data.digest)),
                     digests = read_file(store.blob_path(chunks.digest));
-  REQUIRE(digests.size() == 32 * ((data.size + (256 << 10) - 1) / (256 << 10)));
+  REQUIRE(digests.size() == 32 * ((data.size + (64 << 10) - 1) / (64 << 10)));
   std::string hex;
   for (const char c : digests.substr(32, 32)) {
     char digit[3];
     std::snprintf(digit, sizeof digit, "%02x", static_cast<unsigned char>(c));
     hex += digit;
   }
-  CHECK(hex == Digest::of(content.substr(256 << 10, 256 << 10)).hex());
+  CHECK(hex == Digest::of(content.substr(64 << 10, 64 << 10)).hex());
   const CommandResult checked = check_image(store, image);
   INFO(checked.out << checked.err);
   CHECK(checked.status.ok());

@@ -185,7 +185,7 @@ TEST_CASE("a revision may be a branch, a tag, a short id or a way back", "[layer
   CHECK_THAT(failure_of(at + "@nowhere"),
              Contains("reference-missing: find the revision 'nowhere'") && Contains("try: git log"));
   CHECK_THAT(failure_of(at + "@0000000000000000000000000000000000000001"), Contains("find the revision"));
-  CHECK_THAT(failure_of(at + "@main^{tree}"), Contains("find the commit that 'main^{tree}' names"));
+  CHECK_THAT(failure_of(at + "@main^{tree}"), Contains("'main^{tree}' names a tree, no commit"));
   CHECK_THAT(failure_of(at + "/nothing@main"), Contains("nothing': No such file or directory (ENOENT)"));
 }
 
@@ -269,6 +269,27 @@ TEST_CASE("line ends, idents and encodings are what git's own checkout writes", 
   CHECK(delivered.git({"status", "--porcelain"}) == " M v.id");
 }
 
+TEST_CASE("pointers of Git LFS stay what they are and are reported", "[layers][git]") {
+  const std::string pointer =
+      "version https://git-lfs.github.com/spec/v1\noid sha256:" + std::string(64, 'a') + "\nsize 1\n";
+  TempDirectory scratch(fs::temp_directory_path());
+  TestRepository repository(scratch.path() / "r");
+  repository.write("plain.bin", pointer);  // no attribute makes it one
+  repository.write(".gitattributes", "*.dat filter=lfs -text\n/kept.dat !filter\n");
+  for (const char* name : {"d/one.dat", "kept.dat"}) repository.write(name, pointer);
+  repository.write("empty.dat", "");
+  repository.write("large.dat", pointer + std::string(2000, 'x'));
+  repository.commit("all");
+  const auto warnings = [&] { return import(repository.path().native() + "@HEAD").facts.warnings; };
+  CHECK(warnings() ==
+        std::vector<std::string>{"'d/one.dat' is a pointer of Git LFS and stays one: its content is not in git"});
+  repository.write("two.dat", pointer);
+  repository.commit("two");
+  CHECK(warnings() == std::vector<std::string>{"2 files ('d/one.dat' and others) are pointers of Git LFS and stay so: "
+                                               "their contents are not in git"});
+  CHECK(bytes_of(import(repository.path().native()), "d/one.dat") == pointer);
+}
+
 TEST_CASE("nothing that a repository's configuration names is run or carried over", "[layers][git]") {
   TempDirectory scratch(fs::temp_directory_path());
   TestRepository repository(scratch.path() / "r");
@@ -322,6 +343,38 @@ TEST_CASE("a dirty source is reported, never taken and never written", "[layers]
   CHECK_THAT(imported.facts.warnings[0], Contains("1 staged, 1 changed, 1 deleted"));
   CHECK(fs::last_write_time(repository.path() / ".git/index") == before);
   CHECK(read_file(repository.path() / ".git/index") == index);
+}
+
+TEST_CASE("files that git does not track are reported as git counts them", "[layers][git]") {
+  TempDirectory scratch(fs::temp_directory_path());
+  TestRepository repository(scratch.path() / "r");
+  repository.write(".gitignore", "*.o\n/build/\n!kept.o\n");
+  repository.write("src/.gitignore", "local\n!/deep/x.o\n");
+  repository.write("src/a", "1\n");
+  repository.commit("all");
+  const auto told = [&] {
+    const auto warnings = import(repository.path().native()).facts.warnings;
+    return warnings.empty() ? "" : warnings.at(0).substr(warnings[0].rfind(": ") + 2);
+  };
+  const auto of_git = [&] {
+    const std::string listed = repository.git({"status", "--porcelain"});
+    return listed.empty() ? "" : std::to_string(std::count(listed.begin(), listed.end(), '\n') + 1) + " untracked";
+  };
+  for (const char* ignored : {"a.o", "build/out", "src/local", "only/b.o", "by-exclude"})
+    repository.write(ignored, "x");
+  std::ofstream(repository.path() / ".git/info/exclude") << "by-exclude\n";
+  CHECK(told() == "");
+  CHECK(of_git() == "");
+  for (const char* untracked :
+       {"new", "src/b", "src/deep/x.o", "kept.o", "folder/one", "folder/two/three", "src/build/out"})
+    repository.write(untracked, "x");
+  fs::create_symlink("nowhere", repository.path() / "link");
+  fs::create_directories(repository.path() / "empty/folder");
+  ::mkfifo((repository.path() / "pipe").c_str(), 0600);
+  repository.git({"init", "-q", (repository.path() / "nested").native()});
+  std::ofstream(repository.path() / "nested/file") << "x";
+  CHECK(told() == "8 untracked");
+  CHECK(of_git() == "8 untracked");
 }
 
 TEST_CASE("a work tree is not looked at through its symlinks, nor are files read that cannot be the same",
@@ -517,6 +570,36 @@ TEST_CASE("repositories that cannot be read are refused plainly, without waiting
   std::ofstream(object, std::ios::binary) << read_file(
       repository.path() / ".git/objects" / repository.git({"hash-object", "-w", "--stdin"}, "other").insert(2, "/"));
   CHECK_THAT(failure_of(repository.path().native()), Contains("cannot read 'a'"));
+}
+
+TEST_CASE("an object file that breaks off anywhere is refused, without waiting for the rest", "[layers][git]") {
+  TempDirectory scratch(fs::temp_directory_path());
+  TestRepository repository(scratch.path() / "r");
+  repository.write("a", "a\n");
+  repository.commit("a");
+  const std::string blob = repository.git({"rev-parse", "HEAD:a"});
+  const fs::path object = repository.path() / ".git/objects" / blob.substr(0, 2) / blob.substr(2);
+  const std::string whole = read_file(object);
+  fs::permissions(object, fs::perms(0644));
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    std::ofstream(object, std::ios::binary) << whole.substr(0, size);
+    CHECK_THAT(failure_of(repository.path().native()), Contains("layer-damaged") && Contains("it ends in the middle"));
+  }
+  std::ofstream(object, std::ios::binary) << whole + "x";
+  CHECK_THAT(failure_of(repository.path().native()), Contains("bytes follow its end"));
+  std::ofstream(object, std::ios::binary) << whole;
+  CHECK(failure_of(repository.path().native()) == "");
+}
+
+TEST_CASE("a revision that is no commit is refused as one that is missing", "[layers][git]") {
+  TempDirectory scratch(fs::temp_directory_path());
+  TestRepository repository(scratch.path() / "r");
+  repository.write("a", "a\n");
+  repository.commit("a");
+  repository.git({"tag", "-a", "-m", "t", "blob", "HEAD:a"});
+  repository.git({"tag", "tree", "HEAD^{tree}"});
+  CHECK_THAT(failure_of(repository.path().native() + "@blob"), Contains("reference-missing: 'blob' names a blob"));
+  CHECK_THAT(failure_of(repository.path().native() + "@tree"), Contains("reference-missing: 'tree' names a tree"));
 }
 
 TEST_CASE("a small object that says it unpacks to more than the memory is refused unread", "[layers][git]") {

@@ -64,11 +64,19 @@ TEST_CASE("the config of an image is kept, and null is the same as absent", "[la
   config["config"]["Healthcheck"] = {{"Test", {"CMD", "x"}}, {"Interval", 5}, {"Timeout", nullptr}};
   config["config"]["Shell"] = {"/bin/bash", "-c"};
   config["config"]["OnBuild"] = {"RUN x"};
+  config["config"]["Labels"] = {{"org.example.team", "a b"}};
+  config["config"]["User"] = "web:web";
+  config["config"]["WorkingDir"] = "/srv";
+  config["config"]["StopSignal"] = "SIGINT";
   image.index({image.manifest({layer("a")}, config)});
   const Read read = read_image(kLayout, image.root());
   CHECK(read.facts.config.healthcheck == HealthCheck{.test = {"CMD", "x"}, .interval = 5});
   CHECK(read.facts.config.shell == std::vector<std::string>{"/bin/bash", "-c"});
   CHECK(read.facts.config.onbuild == std::vector<std::string>{"RUN x"});
+  CHECK(read.facts.config.labels == std::map<std::string, std::string>{{"org.example.team", "a b"}});
+  CHECK(read.facts.config.user == "web:web");
+  CHECK(read.facts.config.workdir == "/srv");
+  CHECK(read.facts.config.stop_signal == "SIGINT");
   CHECK(read.facts.config.env == std::vector<std::string>{"A=1"});
   CHECK(read.facts.config.command == std::vector<std::string>{"sh"});
   CHECK(read.facts.config.entrypoint.empty());
@@ -196,6 +204,43 @@ TEST_CASE("a blob that is no regular file is refused instead of read forever", "
   fs::remove(blob);
   fs::create_symlink("/dev/zero", blob);
   CHECK(has(refusal_of(kLayout, image.root()), "is no regular file"));
+}
+
+TEST_CASE("a layer may end without the padding of its last file, as container runtimes have it", "[layers][oci]") {
+  const TempDirectory work(fs::temp_directory_path());
+  ImageBuilder image(work.path() / "image");
+  const std::string whole = TarBuilder().file("a", std::string(700, 'a')).str();
+  image.index({image.image({{whole.substr(0, 512 + 700), {}}})});
+  CHECK(read_image(kLayout, image.root()).listing == "a");
+  image.index({image.image({{whole.substr(0, 512 + 699), {}}})});
+  CHECK(has(refusal_of(kLayout, image.root()), "layer-truncated"));
+}
+
+TEST_CASE("what descriptors say of media types does not count, content does", "[layers][oci]") {
+  const TempDirectory work(fs::temp_directory_path());
+  ImageBuilder image(work.path() / "image");
+  const std::string plain = layer("plain").blob, unpacked = layer("packed").blob;
+  const CommandResult gzip = run_command({.argv = {"gzip", "-c"}}, unpacked);
+  REQUIRE(gzip.status.ok());
+  const std::vector<ImageBuilder::Layer> layers = {{plain, {}}, {gzip.out, unpacked}};
+  const auto lie = [&](Json descriptor, const char* type) {
+    descriptor["mediaType"] = type;
+    return descriptor;
+  };
+  const Json manifest = {{"schemaVersion", 2},
+                         {"mediaType", "application/vnd.oci.image.index.v1+json"},
+                         {"config", lie(image.descriptor(image.config(layers).dump()), "image/png")},
+                         {"layers",
+                          {lie(image.descriptor(plain), "application/vnd.oci.image.layer.v1.tar+zstd"),
+                           lie(image.descriptor(gzip.out), "application/vnd.oci.image.layer.v1.tar")}}};
+  const Json inner = {
+      {"schemaVersion", 2},
+      {"mediaType", "application/vnd.oci.image.manifest.v1+json"},
+      {"manifests", {lie(image.descriptor(manifest.dump()), "application/vnd.oci.image.layer.v1.tar+gzip")}}};
+  image.index({lie(image.descriptor(inner.dump()), "application/vnd.oci.image.manifest.v1+json")});
+  const Read read = read_image(kLayout, image.root());
+  CHECK(read.listing == "packed plain");
+  CHECK(read.facts.config.env == std::vector<std::string>{"A=1"});
 }
 
 TEST_CASE("an archive of a layout, packed or not, gives the same layer as the layout", "[layers][oci]") {

@@ -95,6 +95,26 @@ TEST_CASE("the book-keeping of aufs is not kept, but files linked to it are", "[
                        .file(".wh..wh.plnk/1.2", "content")
                        .hardlink("bin/one", ".wh..wh.plnk/1.2")
                        .hardlink("bin/two", ".wh..wh.plnk/1.2")}) == "bin/one bin/two=>bin/one");
+  // The kept name may as well be the link, wherever it stands, and be linked again.
+  CHECK(collapsed({TarBuilder()
+                       .hardlink("one", ".wh..wh.plnk/2")
+                       .hardlink(".wh..wh.plnk/2", ".wh..wh.plnk/1")
+                       .file("real", "content")
+                       .hardlink(".wh..wh.plnk/1", "real")
+                       .hardlink("two", ".wh..wh.plnk/1")}) == "one real=>one two=>one");
+  for (const auto& tar : {TarBuilder().hardlink(".wh..wh.plnk/1", ".wh..wh.plnk/1").hardlink("x", ".wh..wh.plnk/1"),
+                          TarBuilder().hardlink(".wh..wh.plnk/1", "away").hardlink("x", ".wh..wh.plnk/1")})
+    CHECK(refusal_of({tar}).find("hardlink-target-missing: entry 'x'") != std::string::npos);
+}
+
+TEST_CASE("a marker deletes whatever its type is", "[layers][oci]") {
+  const TarBuilder low = TarBuilder().dir("d").file("d/a").file("d/b");
+  for (const TarBuilder::Fields& fields :
+       {TarBuilder::Fields{.type = '3'}, {.type = '5'}, {.type = '6'}, {.type = '2', .link = "b"}, {.data = "content"}})
+    CHECK(collapsed({low, TarBuilder().add("d/.wh.a", fields)}) == "d/ d/b");
+  // A device 0:0 under any other name would delete what it lies over, and files could be linked to what aufs kept.
+  for (const char* name : {"d/a", "d/.wh", "d/.wh..wh.a", ".wh..wh.plnk/.wh.a"})
+    CHECK(refusal_of({low, TarBuilder().add(name, {.type = '3'})}).find("character device 0:0") != std::string::npos);
 }
 
 TEST_CASE("a directory may become something else and the reverse", "[layers][oci]") {

@@ -1,4 +1,3 @@
-#include <atomic>
 #include <catch2/catch.hpp>
 #include <condition_variable>
 #include <nlohmann/json.hpp>
@@ -6,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "layers/oci/image_source.h"
-#include "tests/unit/layers/image_builder.h"
+#include "tests/unit/layers/fake_registry.h"
 #include "tests/unit/layers/recorded_tree.h"
 #include "tests/unit/layers/tar_builder.h"
 
@@ -17,49 +16,6 @@ namespace fs = std::filesystem;
 namespace {
 
 using Catch::Matchers::Contains;
-
-/// An image in a registry: the blobs of a layout, and what happens while one is fetched.
-struct FakeRegistry {
-  TempDirectory directory{fs::temp_directory_path()};
-  ImageBuilder builder{directory.path() / "layout"};
-  Json root;
-  /// Called with the index of the piece and the digest before each half of a blob.
-  std::function<void(const Digest&, int)> before = [](const Digest&, int) {};
-  std::atomic<bool> cancelled = false;
-  std::atomic<int> now = 0, most = 0;
-};
-
-class FakeImage : public engine::RemoteImage {
- public:
-  explicit FakeImage(FakeRegistry& registry) : registry_(registry) {}
-  Root root() override {
-    return {Digest::parse(registry_.root["digest"].get<std::string>()), registry_.root["size"].get<std::uint64_t>(),
-            ""};
-  }
-  std::string manifest(const Digest& digest) override { return bytes(digest); }
-  std::string document(const Digest& digest) override { return bytes(digest); }
-  void fetch(const Digest& digest, std::uint64_t size, const std::function<void(std::string_view)>& sink) override {
-    int seen = registry_.most;
-    for (const int now = ++registry_.now; now > seen && !registry_.most.compare_exchange_weak(seen, now);) continue;
-    const std::string content = bytes(digest);
-    REQUIRE(content.size() == size);
-    registry_.before(digest, 0);
-    sink(std::string_view(content).substr(0, size / 2));
-    registry_.before(digest, 1);
-    sink(std::string_view(content).substr(size / 2));
-    --registry_.now;
-  }
-  void cancel() override { registry_.cancelled = true; }
-  std::string name() const override { return "h.example/x:1"; }
-
- private:
-  std::string bytes(const Digest& digest) { return read_file(registry_.builder.blob_path(digest)); }
-  FakeRegistry& registry_;
-};
-
-engine::OpenRemoteImage opener(FakeRegistry& registry) {
-  return [&](const std::string&, Progress&) { return std::make_unique<FakeImage>(registry); };
-}
 
 std::string listing_of(FakeRegistry& registry) {
   ImageSource source("//h.example/x:1", opener(registry), registry.directory.path());

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/model/network_change.h"
 
 namespace dsec {
 namespace {
@@ -111,6 +112,7 @@ TEST_CASE("no rule for the whole internet leads to private networks, metadata or
         "255.255.255.255", "::1", "::", "fd00:ec2::254", "fe80::1", "64:ff9b::a9fe:a9fe", "2002:a00:1::1", "ff02::1",
         "::ffff:169.254.169.254", "198.18.0.1", "192.0.2.1"})
     CHECK_FALSE(dial(all, special));
+  for (const char* metadata : {"168.63.129.16", "::ffff:168.63.129.16"}) CHECK_FALSE(dial(all, metadata));
   CHECK_FALSE(dial(all, "8.8.8.8", true));
   CHECK(evaluate_dial(all, *IpAddress::parse("169.254.169.254"), 80, Transport::Tcp, false).reason.find("link-local") !=
         std::string::npos);
@@ -126,6 +128,9 @@ TEST_CASE("special addresses are reached when they are named", "[model][network]
   // The host itself takes its own address, not a range that it happens to be in.
   CHECK_FALSE(dial(named, "10.9.9.9", true));
   CHECK(dial(named, "203.0.114.5", true));
+  CHECK(dial(policy({"168.63.129.16"}), "168.63.129.16"));
+  CHECK_FALSE(dial(policy({"168.63.129.0/24"}), "168.63.129.16"));
+  CHECK(dial(policy({"168.63.129.0/24"}), "168.63.129.17"));
 }
 
 TEST_CASE("names are looked up only when some port of them could be allowed", "[model][network]") {
@@ -208,6 +213,28 @@ TEST_CASE("host names are made equal before they are compared", "[model][network
 }
 
 }  // namespace
+TEST_CASE("a change of the network is one request, whatever it comes to", "[model][network]") {
+  NetworkPlan plan = network_plan_from_json(
+      parse_json(R"({"allow": ["a.example"], "phases": {"agent": {"allow": ["b.example"]}}})", "test"));
+  NetworkChange change;
+  change.phase = "agent";
+  change.rules = {policy({"c.example"}).allow, {}};
+  const NetworkPlan after = changed(plan, change);
+  CHECK(after.phase == "agent");
+  CHECK(by_name(after.current(), "c.example"));
+  CHECK_FALSE(by_name(after.current(), "b.example"));
+  CHECK(by_name(after.base, "a.example"));
+  CHECK(to_json(change) == parse_json(R"({"phase": "agent", "allow": ["c.example"], "deny": []})", "test"));
+  // What is not given stays, and what is given as a whole comes first.
+  CHECK(changed(after, {}) == after);
+  NetworkChange whole;
+  whole.plan = plan;
+  whole.strict = true;
+  CHECK(changed(after, whole).phase.empty());
+  CHECK(changed(after, whole).base.strict);
+  CHECK(network_plan_from_json(to_json(whole)["plan"]) == plan);
+}
+
 TEST_CASE("a secret of the command line reads like the header it makes", "[model][network]") {
   const HeaderSecret one = HeaderSecret::parse("API.example.com.:8443=X-Api-Key: Token env:KEY");
   CHECK(one == HeaderSecret{"api.example.com", "X-Api-Key", "Token ", "env:KEY", 8443});

@@ -9,8 +9,9 @@
 #include <fstream>
 
 #include "core/base/error.h"
-#include "registry/directory/publisher_lease.h"
+#include "registry/directory/directory_notes.h"
 #include "registry/layout/layout.h"
+#include "registry/layout/publisher_lease.h"
 #include "registry/registries.h"
 #include "tests/unit/registry/registry_fixture.h"
 
@@ -46,6 +47,23 @@ TEST_CASE("a registry that is whole has no problems", "[registry][check]") {
   CHECK(result.layers == 1);
   CHECK(result.blobs == 3);
   CHECK(result.bytes == 4 + 4 + 32);
+}
+
+TEST_CASE("check finds prefetch lists that are of no use, and repair removes them", "[registry][check]") {
+  Checked checked;
+  Progress quiet;
+  const PrefetchList list{checked.layer.digest, {{Digest::of("data"), {{0, 1}}}}};
+  publish_prefetch_list(checked.scratch.store, list, checked.address, quiet);
+  CHECK(checked.check().problems.empty());
+  const fs::path file = checked.root / prefetch_name(checked.layer.digest),
+                 of_none = checked.root / prefetch_name(Digest::of("none"));
+  overwrite(file, PrefetchList{checked.layer.digest, {{Digest::of("data"), {{1, 1}}}}}.text());
+  fs::create_directories(of_none.parent_path());
+  overwrite(of_none, PrefetchList{Digest::of("none"), {}}.text());
+  CHECK(checked.kinds(true) == std::vector<Kind>{Kind::Leftover, Kind::Leftover});
+  CHECK_FALSE(fs::exists(file));
+  CHECK_FALSE(fs::exists(of_none));
+  CHECK(checked.check().problems.empty());
 }
 
 TEST_CASE("check finds what is missing, truncated, altered, unreferenced and dangling", "[registry][check]") {
@@ -135,8 +153,9 @@ TEST_CASE("an unreferenced blob is removed once it is old and nobody has announc
   CHECK(fs::exists(loose));
   fs::last_write_time(loose, fs::file_time_type::clock::now() - std::chrono::minutes(10));
   const RegistryRoot root = RegistryRoot::open(checked.address);
+  const DirectoryNotes notes(root);
   {
-    const PublisherLease lease(root, "abcdef", {Digest::of("loose")});
+    const PublisherLease lease(notes, "abcdef", {Digest::of("loose")});
     CHECK(checked.kinds(true).empty());
     CHECK(fs::exists(loose));
   }
@@ -148,14 +167,15 @@ TEST_CASE("an unreferenced blob is removed once it is old and nobody has announc
 TEST_CASE("what a killed publisher left is found and removed, what a live one writes is not", "[registry][check]") {
   Checked checked;
   const RegistryRoot root = RegistryRoot::open(checked.address);
+  const DirectoryNotes notes(root);
   const fs::path shelf = checked.root / "blobs/sha256/aa";
   fs::create_directories(shelf);
-  const PublisherLease live(root, "abcdef", {});
+  const PublisherLease live(notes, "abcdef", {});
   std::ofstream(shelf / (".tmp-" + live.publisher() + "-x")) << "half";
   CHECK(checked.kinds(true).empty());
   const pid_t child = ::fork();
   if (child == 0) {
-    const PublisherLease lease(root, "bcdefg", {});
+    const PublisherLease lease(notes, "bcdefg", {});
     std::ofstream(shelf / (".tmp-" + lease.publisher() + "-x")) << "half";
     ::kill(::getpid(), SIGKILL);
   }

@@ -13,11 +13,11 @@ Blob put_blob(engine::BlobSession& session, BlobRole role, const std::string& by
   return session.adopt(std::move(file), role);
 }
 
-// As man/dsec-layer-manifest.5.md has it: 32 bytes of sha256 for each 256 KiB of data.
+// As man/dsec-layer-manifest.5.md has it: 32 bytes of sha256 for each 64 KiB of data.
 std::string chunks_of(const std::string& data) {
   std::string chunks;
-  for (std::size_t at = 0; at < data.size(); at += 256 << 10) {
-    const std::string hex = Digest::of(std::string_view(data).substr(at, 256 << 10)).hex();
+  for (std::size_t at = 0; at < data.size(); at += 64 << 10) {
+    const std::string hex = Digest::of(std::string_view(data).substr(at, 64 << 10)).hex();
     for (std::size_t i = 0; i < hex.size(); i += 2)
       chunks += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
   }

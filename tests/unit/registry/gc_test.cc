@@ -11,6 +11,7 @@
 #include "core/engine/lease.h"
 #include "core/engine/sandbox_id.h"
 #include "registry/gc/leftovers.h"
+#include "tests/unit/registry/failing_readdir.h"
 #include "tests/unit/registry/fixture.h"
 
 namespace dsec::registry::test {
@@ -160,6 +161,32 @@ TEST_CASE("a lease that cannot be read keeps every layer", "[registry][gc]") {
   CHECK(result.removed.empty());
   REQUIRE(result.warnings.size() == 1);
   CHECK_THAT(result.warnings[0], Catch::Contains("no layer is removed while a lease cannot be read"));
+}
+
+TEST_CASE("every layer stays while it cannot be listed which sandboxes and trajectories there are", "[registry][gc]") {
+  Scratch scratch;
+  const auto leased = put_layer(scratch.store, "base/x", "", "meta", "data");
+  put_lease(scratch.home, {leased.digest});
+  const fs::path place = GENERATE(true, false) ? scratch.home.sandboxes() : scratch.home.trajectories();
+  const fs::path aside = scratch.directory.path() / "aside";
+  fs::rename(scratch.home.sandboxes(), aside);
+  fs::create_directory(scratch.home.sandboxes());
+  fs::create_directories(scratch.home.trajectories());
+  {
+    const FailingReaddir failing(place.native(), 0);
+    CHECK_THAT(collect(scratch.store).warnings.at(0), Catch::Contains("EIO"));
+  }
+  fs::remove_all(place);
+  std::ofstream(place) << "no directory";
+  const GcResult result = collect(scratch.store);
+  CHECK(result.removed.empty());
+  CHECK_THAT(result.warnings.at(0), Catch::Contains("no layer is removed") && Catch::Contains("ENOTDIR"));
+  fs::remove(place);
+  fs::create_directory(place);
+  fs::remove(scratch.home.sandboxes());
+  fs::rename(aside, scratch.home.sandboxes());
+  CHECK(scratch.store.find(LayerRef::of(leased.digest)));
+  CHECK(collect(scratch.store).removed.empty());
 }
 
 TEST_CASE("names inside a sandbox's writable layer are none of gc's business", "[registry][gc]") {

@@ -1,14 +1,16 @@
 // What every kind of registry does alike, behind the one port.
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <map>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "core/base/error.h"
+#include "registry/check.h"
 #include "registry/registries.h"
 #include "registry/registry.h"
+#include "registry/store/chunk_digests.h"
+#include "registry/sync.h"
 #include "tests/support/http_server.h"
+#include "tests/unit/registry/kinds.h"
 #include "tests/unit/registry/registry_fixture.h"
 #include "tests/unit/registry/web/web_servers.h"
 
@@ -16,109 +18,6 @@ namespace dsec::registry::test {
 namespace {
 
 using Catch::Matchers::Contains;
-using dsec::test::answer;
-using dsec::test::Reply;
-using dsec::test::Seen;
-
-/// An OCI registry in memory, as far as one that behaves goes.
-class MemoryRegistry {
- public:
-  Reply operator()(const Seen& seen) {
-    const std::string path = seen.target.substr(0, seen.target.find('?'));
-    if (path == "/v2/") return answer("200 OK");
-    if (path == "/v2/_catalog") {
-      Json names = Json::array();
-      for (const auto& [name, tags] : manifests_) names.push_back(name);
-      return answer("200 OK", {}, Json{{"repositories", names}}.dump());
-    }
-    for (const std::string_view kind : {"/blobs/uploads/", "/blobs/", "/manifests/", "/tags/list"})
-      if (const std::size_t at = path.find(kind); at != std::string::npos) {
-        const std::string repository = path.substr(4, at - 4), rest = path.substr(at + kind.size());
-        if (kind == "/blobs/uploads/") return upload(seen, repository);
-        if (kind == "/blobs/") return give(seen, blobs_[repository], rest);
-        if (kind == "/tags/list") return tags(repository);
-        if (seen.method != "PUT") return give(seen, manifests_[repository], rest);
-        manifests_[repository][rest] = seen.body;
-        manifests_[repository][Digest::of(seen.body).str()] = seen.body;
-        return answer("201 Created");
-      }
-    return answer("404 Not Found");
-  }
-
- private:
-  using Contents = std::map<std::string, std::string>;
-
-  static std::string parameter(const Seen& seen, const std::string& name) {
-    const std::size_t at = seen.target.find(name + "=");
-    if (at == std::string::npos) return "";
-    std::string value = seen.target.substr(at + name.size() + 1);
-    value = value.substr(0, value.find('&'));
-    for (const auto& [code, plain] : {std::pair("%3A", ":"), std::pair("%2F", "/")})
-      for (std::size_t found; (found = value.find(code)) != std::string::npos;) value.replace(found, 3, plain);
-    return value;
-  }
-  Reply upload(const Seen& seen, const std::string& repository) {
-    Contents& blobs = blobs_[repository];
-    if (seen.method == "PUT") {
-      const std::string digest = parameter(seen, "digest");
-      if (Digest::of(seen.body).str() != digest)
-        return answer("400 Bad Request", {}, R"({"errors":[{"code":"DIGEST_INVALID"}]})");
-      blobs[digest] = seen.body;
-      return answer("201 Created");
-    }
-    const std::string mount = parameter(seen, "mount");
-    const Contents& from = blobs_[parameter(seen, "from")];
-    if (const auto found = from.find(mount); found != from.end()) {
-      blobs[mount] = found->second;
-      return answer("201 Created");
-    }
-    return answer("202 Accepted", {"Location: /v2/" + repository + "/blobs/uploads/1"});
-  }
-  static Reply give(const Seen& seen, const Contents& contents, const std::string& name) {
-    const auto found = contents.find(name);
-    if (found == contents.end()) return answer("404 Not Found");
-    if (const auto range = seen.headers.find("range"); range != seen.headers.end()) {
-      const std::size_t first = std::stoul(range->second.substr(6)), whole = found->second.size();
-      const std::string last = range->second.substr(range->second.find('-') + 1);
-      const std::string part =
-          found->second.substr(first, last.empty() ? std::string::npos : std::stoul(last) + 1 - first);
-      return answer("206 Partial Content",
-                    {"Content-Range: bytes " + std::to_string(first) + "-" + std::to_string(first + part.size() - 1) +
-                     "/" + std::to_string(whole)},
-                    part);
-    }
-    Reply reply = answer("200 OK", {"Content-Type: application/vnd.oci.image.manifest.v1+json"}, found->second);
-    if (seen.method == "HEAD") reply.bytes.resize(reply.bytes.size() - found->second.size());
-    return reply;
-  }
-  Reply tags(const std::string& repository) {
-    Json names = Json::array();
-    for (const auto& [name, bytes] : manifests_[repository])
-      if (!name.starts_with("sha256:")) names.push_back(name);
-    return names.empty() ? answer("404 Not Found") : answer("200 OK", {}, Json{{"tags", names}}.dump());
-  }
-
-  std::map<std::string, Contents> blobs_, manifests_;
-};
-
-/// One of each: `address` is published to, `readable` is where readers of the same registry go.
-struct Kinds {
-  Scratch from, to;
-  dsec::test::HttpServer oci{MemoryRegistry()}, web{WebFolder(from.registry_path())}, s3{MemoryBucket("layers")};
-  Variables variables{
-      {{"AWS_ENDPOINT_URL", s3.url("")}, {"AWS_ACCESS_KEY_ID", "id"}, {"AWS_SECRET_ACCESS_KEY", "secret"}}};
-  RegistryAddress address, readable;
-  Progress quiet;
-
-  explicit Kinds(const std::string& kind) {
-    const std::map<std::string, std::string> urls = {{"file", from.registry_url()},
-                                                     {"https", from.registry_url()},
-                                                     {"oci", "oci://" + oci.authority() + "/team/layers"},
-                                                     {"s3", "s3://layers/team"}};
-    address = RegistryAddress::parse(urls.at(kind));
-    readable = kind == "https" ? RegistryAddress::parse(web.url("/layers")) : address;
-  }
-};
 
 #define FOR_EACH_KIND() \
   Kinds kinds(GENERATE(std::string("file"), std::string("oci"), std::string("https"), std::string("s3")))
@@ -173,6 +72,49 @@ TEST_CASE("parts of a blob are read from any registry by many at once", "[regist
   for (std::thread& reader : readers) reader.join();
   CHECK(failed == 0);
   CHECK(copy == data);
+}
+
+TEST_CASE("a prefetch list stands beside its layer in any registry, and can be replaced", "[registry][port]") {
+  FOR_EACH_KIND();
+  const auto layer = put_layer(kinds.from.store, "base/x", "1", "meta", random_bytes(9 * kChunkSize, 1));
+  const Digest data = layer.manifest.images[0].blob(BlobRole::Data).digest;
+  const auto there = [&] {
+    return open_registry(kinds.readable, OpenMode::Read, kinds.quiet)->prefetch_list(layer.digest);
+  };
+  publish_refs(kinds.from.store, {"base/x:1"}, kinds.address);
+  CHECK_FALSE(there());
+  for (const auto& runs : {std::vector<ChunkRun>{{4, 2}, {0, 1}}, std::vector<ChunkRun>{{7, 1}}}) {
+    const PrefetchList list{layer.digest, {{data, runs}}};
+    CHECK(publish_prefetch_list(kinds.from.store, list, kinds.address, kinds.quiet));
+    CHECK(there() == list.text());
+  }
+  // The layer is what it was, and its tags are all there is to see.
+  CHECK(registry_tags(kinds.readable, kinds.quiet).size() == 1);
+  CHECK(open_registry(kinds.readable, OpenMode::Read, kinds.quiet)->resolve(named(layer.digest.hex().substr(0, 8))) ==
+        layer.digest);
+  const PullResult pulled = pull(kinds.to.store, named("base/x:1"), kinds.readable, kinds.quiet, PullMode::OnDemand);
+  CHECK(pulled.layer.digest == layer.digest);
+  const Digest chunks = layer.manifest.images[0].blob(BlobRole::Chunks).digest;
+  CHECK(kinds.to.store.prefetch_list(data, chunks, 9) == std::vector<ChunkRun>{{7, 1}});
+  // For another number of chunks it is none.
+  CHECK(kinds.to.store.prefetch_list(data, chunks, 7).empty());
+  CHECK_FALSE(publish_prefetch_list(kinds.from.store, {Digest::of("none"), {}}, kinds.address, kinds.quiet));
+}
+
+TEST_CASE("a prefetch list goes along with its layer to a registry that has none", "[registry][port]") {
+  FOR_EACH_KIND();
+  const auto layer = put_layer(kinds.from.store, "base/x", "1", "meta", random_bytes(9 * kChunkSize, 1));
+  const Digest data = layer.manifest.images[0].blob(BlobRole::Data).digest;
+  const PrefetchList kept{layer.digest, {{data, {{4, 2}, {0, 1}}}}}, newer{layer.digest, {{data, {{7, 1}}}}};
+  const auto there = [&] {
+    return open_registry(kinds.readable, OpenMode::Read, kinds.quiet)->prefetch_list(layer.digest);
+  };
+  kinds.from.store.keep_prefetch_list(kept, layer.manifest);
+  publish_refs(kinds.from.store, {"base/x:1"}, kinds.address);
+  CHECK(there() == kept.text());
+  CHECK(publish_prefetch_list(kinds.from.store, newer, kinds.address, kinds.quiet));
+  publish_refs(kinds.from.store, {"base/x:1"}, kinds.address);
+  CHECK(there() == newer.text());
 }
 
 TEST_CASE("any registry keeps what a snapshot stands on with it", "[registry][port]") {
@@ -258,6 +200,67 @@ TEST_CASE("a damaged blob of the store goes into no registry", "[registry][port]
     CHECK_THAT(error.message(), Contains("the store's copy is damaged"));
   }
   CHECK_FALSE(open_registry(kinds.readable, OpenMode::Read, kinds.quiet)->resolve(named("base/x:1")));
+}
+
+TEST_CASE("everything of any registry goes into any other, and is there once", "[registry][port]") {
+  const std::string source = GENERATE(std::string("file"), std::string("oci"), std::string("https"), std::string("s3"));
+  const std::string target = GENERATE(std::string("file"), std::string("oci"), std::string("s3"));
+  Kinds kinds(source);
+  put_layer(kinds.from.store, "base/x", "1", "meta", random_bytes(300'000, 1));
+  kinds.from.store.tag(kinds.from.store.get(named("base/x:1")).digest, LayerName::parse("base/x"), "2");
+  const auto loose = put_layer(kinds.from.store, "base/y", "1", "meta of y", "data");
+  publish_refs(kinds.from.store, {"base/x:1", "base/x:2", loose.digest.str()}, kinds.address);
+  const RegistryAddress to = kinds.another(target, "other");
+  const auto sync = [&] { return sync_registries(kinds.readable, to, {}, {}, kinds.to.home, kinds.quiet); };
+  const PublishResult first = sync();
+  CHECK(first.layers.size() == 2);
+  CHECK(first.bytes_copied > 300'000);
+  CHECK(sync().bytes_copied == 0);
+  const auto tags = registry_tags(to, kinds.quiet);
+  REQUIRE(tags.size() == 2);
+  CHECK(tags[0].digest == tags[1].digest);
+  CHECK(pull_ref(kinds.to.store, loose.digest.str(), to).layer.tags.empty());
+  CHECK(check_registry(to, {}, kinds.quiet).problems.empty());
+  CHECK(temp_files_below(kinds.to.home.root()).empty());
+}
+
+TEST_CASE("a sync tells all that is missing before it copies anything", "[registry][port]") {
+  Kinds kinds("file");
+  put_layer(kinds.from.store, "base/x", "1", "meta", "data");
+  publish_refs(kinds.from.store, {"base/x:1"}, kinds.address);
+  Lock lock;
+  lock.layers.insert_or_assign("base/z:1", LockedLayer{Digest::of("gone"), {}, ""});
+  const std::vector<LayerRef> refs = {named("base/x:1"), named("base/y:1")};
+  const RegistryAddress to = kinds.another("file", "other");
+  try {
+    sync_registries(kinds.address, to, refs, std::vector{lock}, kinds.to.home, kinds.quiet);
+    FAIL("synced");
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::Usage);
+    CHECK_THAT(error.message(), Contains("no layer 'base/y:1'") && Contains(Digest::of("gone").hex()));
+  }
+  CHECK_FALSE(fs::exists(kinds.from.registry_path("other")));
+  CHECK_THAT(told([&] { sync_registries(kinds.address, kinds.address, {}, {}, kinds.to.home, kinds.quiet); }),
+             Contains("the same registry"));
+}
+
+TEST_CASE("a lock keeps the tags that still mean its layers", "[registry][port]") {
+  Kinds kinds("file");
+  const auto x = put_layer(kinds.from.store, "base/x", "1", "meta", "data");
+  const auto y = put_layer(kinds.from.store, "base/y", "1", "meta of y", "data");
+  publish_refs(kinds.from.store, {"base/x:1", "base/y:1"}, kinds.address);
+  put_layer(kinds.from.store, "base/y", "1", "newer meta of y", "data");
+  publish_refs(kinds.from.store, {"base/y:1"}, kinds.address);
+  Lock lock;
+  lock.layers.insert_or_assign("base/x:1", LockedLayer{x.digest, {}, ""});
+  lock.environments["e"] = {x.digest, y.digest};
+  lock.layers.insert_or_assign("base/y:1", LockedLayer{y.digest, {}, ""});
+  const RegistryAddress to = kinds.another("oci", "other");
+  CHECK(sync_registries(kinds.address, to, {}, std::vector{lock}, kinds.to.home, kinds.quiet).layers.size() == 2);
+  const auto tags = registry_tags(to, kinds.quiet);
+  REQUIRE(tags.size() == 1);
+  CHECK(tags[0].ref == "base/x:1");
+  CHECK(open_registry(to, OpenMode::Read, kinds.quiet)->resolve(LayerRef::of(y.digest)) == y.digest);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "core/engine/lease.h"
 #include "core/engine/sandbox_id.h"
 #include "registry/check.h"
+#include "registry/collect/collect.h"
 #include "registry/gc/gc.h"
 #include "registry/layout/layout.h"
 #include "registry/store/verify.h"
@@ -249,6 +250,50 @@ TEST_CASE("repair takes nothing that a publisher has announced, however old it l
     CHECK(result.problems.empty());
     CHECK(result.layers == 3);
   }
+}
+
+TEST_CASE("gc of a registry without any grace takes nothing that publishers have named", "[registry][race]") {
+  Scratch scratch;
+  const auto address = RegistryAddress::parse(scratch.registry_url());
+  constexpr int kLayers = 3;
+  for (int i = 0; i < kLayers; ++i)
+    put_layer(scratch.store, name_of(0), std::to_string(i), "meta " + std::to_string(i),
+              random_bytes(30'000, static_cast<unsigned>(i)));
+  publish_refs(scratch.store, {name_of(0) + ":0"}, address);
+  const int count = rounds(15);
+  // Each moves a tag of its own, so that layers lose and get names all the time.
+  const auto publisher = [&](const std::string& own) {
+    return [&, own] {
+      LocalStore store(scratch.home);
+      Scratch reader;
+      Progress quiet;
+      for (int i = 0; i < count; ++i) {
+        const Digest layer = store.get(named(name_of(0) + ":" + std::to_string((i + own[0]) % kLayers))).digest;
+        store.tag(layer, LayerName::parse(name_of(0)), own);
+        publish_refs(store, {name_of(0) + ":" + own}, address);
+        // Nobody else moves the tag.
+        if (pull(reader.store, named(name_of(0) + ":" + own), address, quiet).layer.digest != layer)
+          throw failure("another layer was pulled than was published");
+        reader.store.untag(LayerName::parse(name_of(0)), own);
+        collect_garbage(reader.store, {}, false);
+      }
+    };
+  };
+  const auto collector = [&] {
+    Progress quiet;
+    for (int i = 0; i < count * 2; ++i) {
+      const CollectResult result = collect_registry(address, "abcdef", {.grace = std::chrono::seconds(0)}, quiet);
+      if (!result.warnings.empty()) throw failure(result.warnings.front());
+    }
+  };
+  race({publisher("a"), publisher("b"), collector, collector});
+  Progress quiet;
+  collect_registry(address, "abcdef", {.grace = std::chrono::seconds(0)}, quiet);
+  const CheckResult result = check_registry(address, {}, quiet);
+  for (const RegistryProblem& problem : result.problems) UNSCOPED_INFO(problem.path + " " + problem.what);
+  CHECK(result.problems.empty());
+  CHECK(result.tags == 3);
+  CHECK(temp_files_below(scratch.registry_path()).empty());
 }
 
 }  // namespace

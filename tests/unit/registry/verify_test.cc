@@ -70,12 +70,12 @@ TEST_CASE("disk use tells what is shared and what removing a layer would free", 
   REQUIRE(use.layers.size() == 3);
   CHECK(use.layers[0].name == "base/x");
   CHECK(use.layers[0].exclusive == 6);
-  CHECK(use.layers[0].shared == 100'032);
-  CHECK(use.layers[0].bytes == 100'038);
+  CHECK(use.layers[0].shared == 100'064);
+  CHECK(use.layers[0].bytes == 100'070);
   CHECK_FALSE(use.layers[0].reclaimable);
   CHECK(use.layers[2].exclusive == 10 + 8 + 32);
   CHECK(use.layers[2].reclaimable);
-  CHECK(use.layers_bytes == 100'032 + 6 + 8 + 10 + 8 + 32);
+  CHECK(use.layers_bytes == 100'064 + 6 + 8 + 10 + 8 + 32);
   CHECK(use.reclaimable_bytes == 50);
   CHECK(use.index_bytes > 0);
 }

@@ -88,6 +88,7 @@ TEST_CASE("each fault is named with its remedy", "[runners][doctor]") {
   fault([](HostFacts& f) { f.initial_user_namespace = false; }, "root", CheckStatus::Fail);
   fault([](HostFacts& f) { f.erofs_from_file = "ENOTBLK"; }, "EROFS from files", CheckStatus::Warn);
   fault([](HostFacts& f) { f.erofs_from_file = f.loop_devices = "no"; }, "EROFS from files", CheckStatus::Fail);
+  fault([](HostFacts& f) { f.egress = "ENOENT"; }, "network policies", CheckStatus::Warn);
   fault([](HostFacts& f) { f.user_namespaces = "ENOSPC"; }, "user namespaces", CheckStatus::Fail);
   fault([](HostFacts& f) { f.cgroup_layout = "none"; }, "layout", CheckStatus::Fail);
   fault([](HostFacts& f) { f.cgroup_limits["memory"] = "no controller"; }, "memory limits", CheckStatus::Warn);

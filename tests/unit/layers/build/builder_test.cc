@@ -3,59 +3,19 @@
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
-#include <fstream>
 
 #include "core/base/error.h"
-#include "core/base/files.h"
 #include "layers/build/environments.h"
-#include "layers/build/stack_lookup.h"
-#include "layers/erofs_read/erofs_image.h"
-#include "registry/store/local_store.h"
+#include "tests/unit/layers/build/build_fixture.h"
 
 namespace dsec::layers {
 namespace {
+
+using Catch::Matchers::Contains;
 namespace fs = std::filesystem;
 using engine::StoredLayer;
 
-struct Fixture {
-  TempDirectory scratch{fs::temp_directory_path()};
-  engine::Home home = engine::Home::open(scratch.path() / "home");
-  std::unique_ptr<engine::LayerStore> store = registry::make_layer_store(home);
-  Progress progress;
-  fs::path project = scratch.path() / "project";
-
-  Fixture() { fs::create_directory(project); }
-
-  void write(const std::string& name, const std::string& content, const fs::path& below = {}) const {
-    const fs::path path = (below.empty() ? project : below) / name;
-    fs::create_directories(path.parent_path());
-    std::ofstream(path) << content;
-  }
-  std::vector<BuildOutcome> run(const std::string& yaml, BuildOptions options = {}) {
-    const Project read = Project::parse(yaml, project / "dsec.yaml", {});
-    const BuildPorts ports{*store,
-                           []() -> engine::LocalEngine& {
-                             FAIL("no step here needs a sandbox");
-                             throw 0;
-                           },
-                           home.cache() / "build", progress};
-    return build(read, options, ports);
-  }
-  static std::size_t built(const std::vector<BuildOutcome>& outcomes) {
-    return static_cast<std::size_t>(std::count_if(outcomes.begin(), outcomes.end(), [](const BuildOutcome& outcome) {
-      return outcome.kind == BuildOutcome::Kind::Built;
-    }));
-  }
-  std::string content(const StoredLayer& layer, const std::string& path) {
-    std::vector<ErofsImage> images = open_images(layer, *store, ImageData::Wanted);
-    const std::optional<ErofsInode> inode = images.back().find(path);
-    if (!inode) return "(missing)";
-    if (!inode->is_file()) return "(no file)";
-    std::string bytes(inode->size, '\0');
-    images.back().read(*inode, 0, bytes.data(), bytes.size());
-    return bytes;
-  }
-};
+using Fixture = BuildFixture;
 
 constexpr const char* kYaml = R"(version: 1
 layers:
@@ -118,6 +78,33 @@ TEST_CASE_METHOD(Fixture, "a new base builds one layer again and what stands on 
   REQUIRE(drift.size() == 50);
   CHECK(drift[7].find("e7: workspace/w7 was built on ") == 0);
   CHECK(built(run(yaml, {.targets = {"e7"}, .no_cache = true})) == 3);
+}
+
+TEST_CASE_METHOD(Fixture, "a copy that would hide more than it brings is refused with what is there",
+                 "[layers][build]") {
+  write("base/usr/bin/sh", "x");
+  write("base/etc/passwd", "x");
+  fs::create_directory_symlink("usr/bin", project / "base/bin");
+  write("tool", "t");
+  write("tree/bin/tool", "t");
+  write("etc", "t");
+  const auto told = [&](const std::string& step) -> std::string {
+    try {
+      run("version: 1\nlayers:\n  base/a: {from: 'dir:base'}\n  workspace/w: {on: base/a, steps: [{copy: " + step +
+          "}]}\n");
+    } catch (const Error& error) {
+      return error.message() + "; try: " + (error.hints().empty() ? "" : error.hints().front());
+    }
+    return "";
+  };
+  for (const char* step : {"{from: tool, to: /bin/tool}", "{from: tree, to: /}"})
+    CHECK_THAT(told(step), Contains("a directory would take the place of '/bin', which is a symlink to 'usr/bin'") &&
+                               Contains("try: write the path that the symlink leads to"));
+  CHECK_THAT(told("{from: tool, to: /etc/passwd/x}"), Contains("a directory would take the place of '/etc/passwd'"));
+  CHECK_THAT(told("{from: etc, to: /etc}"), Contains("a file would take the place of '/etc', which is a directory") &&
+                                                Contains("try: end the path with '/'"));
+  CHECK(told("{from: tool, to: /usr/bin/tool}") == "");
+  CHECK(told("{from: tool, to: /bin}") == "");  // a file over a symlink is what the step says
 }
 
 TEST_CASE_METHOD(Fixture, "a later step's file wins and keeps the attributes of folders it only passes",

@@ -1,9 +1,11 @@
 #include "layers/build/project.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/model/function_language.h"
 #include "core/model/lock.h"
 #include "layers/build/schema.h"
 
@@ -118,10 +120,41 @@ TEST_CASE("what contradicts itself is refused", "[layers][build]") {
   CHECK(problems("version: 1\nlayers:\n  base/a: {from: 3}\n  base/b: {from: 'dri:x'}\n") ==
         std::vector<std::string>{"dsec.yaml:3:18: '3' is no source; see man dsec-sources",
                                  "dsec.yaml:4:18: 'dri:x' is no source; did you mean dir:?"});
+  CHECK(problems("version: 1\nlayers:\n  base/a: {from: 'git:r?history=none', history: past}\n") ==
+        std::vector<std::string>{"dsec.yaml:3:49: `from` has a history already"});
+  CHECK(problems("version: 1\nlayers:\n  base/a: {from: 'dir:r', platform: amd64}\n") ==
+        std::vector<std::string>{"dsec.yaml:3:37: 'amd64' is no platform"});
   CHECK(problems("version: 1\nlayers: [\n").size() == 1);
   CHECK(problems("- a\n").size() == 1);
   CHECK(problems("").size() == 1);
   CHECK(problems(std::string(10000, '[')).size() == 1);
+}
+
+TEST_CASE("a language gives what a function does not say itself", "[layers][build]") {
+  const auto function = [](const std::string& keys) {
+    return "version: 1\nenvironments: {e: {base: base/x}}\nfunctions: {f: {environment: e, " + keys + "}}\n";
+  };
+  const auto parsed = [&](const std::string& keys) { return parse(function(keys)).functions.at(0); };
+  using Words = std::vector<std::string>;
+  const FunctionSpec python = parsed("language: python");
+  CHECK(python.command == Words{"python3", "main.py"});
+  CHECK(python.compile.empty());
+  CHECK(python.warm_up == Words{"python3", "-c", "pass"});
+  const FunctionSpec c = parsed("language: c, compile: [clang, main.c, -o, main], compile_limits: {time: 30s}");
+  CHECK(c.command == Words{"./main"});
+  CHECK(c.compile == Words{"clang", "main.c", "-o", "main"});
+  CHECK(parsed("language: python, command: [pypy3, main.py]").command == Words{"pypy3", "main.py"});
+  // Each language runs the file that it names, or what it compiles from it.
+  for (const FunctionLanguage& each : function_languages()) {
+    const Words& reads = each.compile.empty() ? each.command : each.compile;
+    CHECK(std::count(reads.begin(), reads.end(), each.file) == 1);
+    CHECK(parsed("language: " + each.name).command == each.command);
+  }
+  CHECK(problems(function("language: pyton"))[0].find("did you mean 'python'?") != std::string::npos);
+  CHECK(problems(function("pool: 1"))[0].find("key 'command' is missing, or 'language'") != std::string::npos);
+  CHECK(problems(function("language: go, preload: true"))[0].find("anything to compile") != std::string::npos);
+  CHECK(problems(function("language: sh, preload: true"))[0].find("has brought its program") != std::string::npos);
+  CHECK(problems(function("language: sh, compile_limits: {time: 1s}"))[0].find("no `compile`") != std::string::npos);
 }
 
 TEST_CASE("a command and a host name are text of their kind", "[layers][build]") {
@@ -148,6 +181,122 @@ TEST_CASE("variables come from --arg or their default", "[layers][build]") {
         std::vector<std::string>{"dsec.yaml:1:1: --arg WERE is used nowhere as ${WERE}"});
 }
 
+TEST_CASE("what an alias stands for is read once, wherever it is met", "[layers][build]") {
+  const Project project = parse(R"(version: 1
+layers:
+  base/a: {from: &source 'dir:${WHERE}/$${HOME}', labels: &labels {team: x}}
+  base/b: {from: *source, labels: *labels}
+)",
+                                {{"WHERE", "here"}});
+  for (const LayerRecipe& layer : project.layers) {
+    CHECK(layer.from == "dir:here/${HOME}");
+    CHECK(layer.labels.at("team") == "x");
+  }
+}
+
+TEST_CASE("aliases that lead back or unfold without end are refused with their place", "[layers][build]") {
+  CHECK(problems("version: 1\nlayers: &all\n  base/a: *all\n") ==
+        std::vector<std::string>{"dsec.yaml:3:3: values lie in one another more than 100 deep, or an alias leads back "
+                                 "to where it stands"});
+  for (const char* ring : {"&x [*x]", "&x {a: [{b: *x}]}", "&x {? *x : 1}"})
+    CHECK(problems("version: 1\nlayers: " + std::string(ring) + "\n").size() == 1);
+  std::string bomb = "version: 1\na0: &a0 [x,x,x,x,x,x,x,x,x,x]\n";
+  for (int i = 1; i < 12; ++i) {
+    const std::string below = "*a" + std::to_string(i - 1), name = "a" + std::to_string(i);
+    bomb += name + ": &" + name + " [";
+    for (int j = 0; j < 9; ++j) bomb += below + ",";
+    bomb += below + "]\n";
+  }
+  const std::vector<std::string> found = problems(bomb);
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].find("aliases unfold to too many values") != std::string::npos);
+}
+
+TEST_CASE("a file has one document", "[layers][build]") {
+  CHECK(problems("version: 1\n---\nversion: 1\n") ==
+        std::vector<std::string>{"dsec.yaml:3:1: a second document begins here, where one is expected"});
+  CHECK(problems("---\nversion: 1\n...\n").empty());
+}
+
+TEST_CASE("what is wrong with values is told beside what is wrong with the form of others", "[layers][build]") {
+  CHECK(problems(R"(version: 1
+layers:
+  base/a: {from: 'dri:x'}
+  base/b: {form: dir:x}
+  toolkit/c: {steps: [{copy: {from: ../x, to: y}}]}
+environments:
+  e: {base: base/a, workdir: here}
+  f: {base: base/a, workdri: /here}
+)") == std::vector<std::string>{"dsec.yaml:3:18: 'dri:x' is no source; did you mean dir:?",
+                                "dsec.yaml:4:12: unknown key 'form'; did you mean 'from'?",
+                                "dsec.yaml:5:37: '../x' leads out of the project",
+                                "dsec.yaml:5:47: 'y' is no absolute path without '..'",
+                                "dsec.yaml:7:30: 'here' is no absolute path without '..'",
+                                "dsec.yaml:8:21: unknown key 'workdri'; did you mean 'workdir'?"});
+}
+
+TEST_CASE("layers of an environment are of the kinds that stand there, each once", "[layers][build]") {
+  CHECK(problems(R"(version: 1
+environments:
+  a: {base: toolkit/t}
+  b: {base: base/b, workspace: base/c}
+  c: {base: base/b, toolkits: [workspace/w, toolkit/t, toolkit/t:latest]}
+  d: {base: snapshot/s, toolkits: [toolkit/t, 3f2c9d1]}
+  e: {base: base/b, workspace: workspace/w, toolkits: [toolkit/t, toolkit/u]}
+)") == std::vector<std::string>{"dsec.yaml:3:13: 'toolkit/t' is a toolkit, and a base is expected here",
+                                "dsec.yaml:4:32: 'base/c' is a base, and a workspace is expected here",
+                                "dsec.yaml:5:32: 'workspace/w' is a workspace, and a toolkit is expected here",
+                                "dsec.yaml:5:56: 'toolkit/t:latest' stands here twice"});
+}
+
+TEST_CASE("names of variables are told that can be none", "[layers][build]") {
+  CHECK(problems(R"(version: 1
+layers:
+  base/a: {steps: [{env: {"": x}}]}
+environments:
+  e: {base: base/b, env: {"A=B": x, "C\0": y, D: "x\0", "E F": ok}}
+)") == std::vector<std::string>{
+           "dsec.yaml:3:27: '' is no name for a variable", "dsec.yaml:5:27: 'A=B' is no name for a variable",
+           "dsec.yaml:5:37: 'C\\x00' is no name for a variable", "dsec.yaml:5:50: 'x\\x00' has a zero byte"});
+}
+
+TEST_CASE("every file and repository that is not there is told with its place", "[layers][build]") {
+  const Project project = parse(R"(version: 1
+layers:
+  toolkit/a:
+    steps:
+      - copy: {from: nowhere/x, to: /x}
+      - git: {url: ./nowhere/r, rev: v1}
+      - git: {url: https://host/r, rev: v1}
+      - git: {url: file://host/r, rev: v1}
+  toolkit/b: {from: 'tar:nowhere/b.tar'}
+  toolkit/c: {from: 'git:nowhere/c@v1'}
+  toolkit/d: {from: 'dockerfile:nowhere?file=My'}
+  toolkit/e: {from: 'dir:.?owner=root'}
+  toolkit/f: {from: 'git:.?history=all'}
+)");
+  std::vector<const LayerRecipe*> all;
+  for (const LayerRecipe& layer : project.layers) all.push_back(&layer);
+  const auto found = [&] {
+    try {
+      check_files(project, all);
+    } catch (const Error& error) {
+      return std::vector<std::string>(error.chain().begin() + 1, error.chain().end());
+    }
+    return std::vector<std::string>();
+  }();
+  const std::string here = std::filesystem::current_path().native() + "/";
+  CHECK(found == std::vector<std::string>{
+                     "dsec.yaml:5:22: there is no '" + here + "nowhere/x'",
+                     "dsec.yaml:6:20: there is no '" + here + "nowhere/r'",
+                     "dsec.yaml:8:20: a file: URL names a file of this host, which 'file://host/r' does not",
+                     "dsec.yaml:9:21: there is no '" + here + "nowhere/b.tar'",
+                     "dsec.yaml:10:21: there is no '" + here + "nowhere/c'",
+                     "dsec.yaml:11:21: there is no '" + here + "nowhere/My'",
+                     "dsec.yaml:13:21: a git history is none, past or full, not 'all'",
+                 });
+}
+
 TEST_CASE("comments and places do not change a recipe's digest, steps do", "[layers][build]") {
   const Project one = parse("version: 1\nlayers:\n  base/a: {from: dir:x}\n");
   const Project two = parse("# ours\nversion: 1\n\nlayers:\n  base/a:\n    from: dir:x # here\n");
@@ -156,10 +305,44 @@ TEST_CASE("comments and places do not change a recipe's digest, steps do", "[lay
   CHECK(one.layers[0].digest() != three.layers[0].digest());
 }
 
+// The table that the checker goes by, and what the schema says at the same place: the same keys, and no others.
+void compare(const Shape& shape, const Json& schema, const std::string& place, std::size_t& keys) {
+  INFO(place);
+  switch (shape.kind) {
+    case Shape::Kind::Object: {
+      std::vector<std::string> checked, told, needed;
+      for (const Shape::Field& field : shape.fields) {
+        checked.push_back(field.name);
+        if (field.required) needed.push_back(field.name);
+        REQUIRE(schema.at("properties").contains(field.name));
+        compare(field.shape, schema["properties"][field.name], place + "." + field.name, keys);
+      }
+      for (const auto& [name, ignored] : schema["properties"].items()) told.push_back(name);
+      std::sort(checked.begin(), checked.end());
+      CHECK(checked == told);
+      CHECK(schema.value("required", std::vector<std::string>()) == needed);
+      CHECK(schema["additionalProperties"] == false);
+      keys += checked.size();
+      return;
+    }
+    case Shape::Kind::Map:
+      return compare(shape.of.front(), schema.at("additionalProperties"), place + ".*", keys);
+    case Shape::Kind::List:
+      return compare(shape.of.front(), schema.at("items"), place + "[]", keys);
+    case Shape::Kind::OneOf:
+      REQUIRE(schema.at("anyOf").size() == shape.of.size());
+      for (std::size_t i = 0; i < shape.of.size(); ++i) compare(shape.of[i], schema["anyOf"][i], place, keys);
+      return;
+    default:
+      if (!shape.words.empty()) CHECK(schema.at("enum") == Json(shape.words));
+  }
+}
+
 TEST_CASE("the JSON Schema names every key that the checker accepts", "[layers][build]") {
   const Json schema = project_json_schema();
-  CHECK(schema["properties"].contains("layers"));
-  CHECK(schema["properties"]["layers"]["additionalProperties"]["properties"].contains("steps"));
+  std::size_t keys = 0;
+  compare(project_shape(), schema, "", keys);
+  CHECK(keys > 60);
   CHECK(schema["properties"]["environments"]["additionalProperties"]["required"] == Json::array({"base"}));
 }
 

@@ -216,7 +216,7 @@ TEST_CASE("a pinned blob is not dropped, and can be moved away", "[registry][loa
 TEST_CASE("a full disk keeps nothing, and harms nothing", "[registry][loader]") {
   if (::geteuid() != 0) SKIP_BECAUSE("mounting a small disk needs root");
   const TempDirectory directory(fs::temp_directory_path());
-  if (::mount("none", directory.path().c_str(), "tmpfs", 0, "size=1m") != 0)
+  if (::mount("none", directory.path().c_str(), "tmpfs", 0, "size=256k") != 0)
     SKIP_BECAUSE("no tmpfs can be mounted here");
   {
     const Blobs blob(8 * kChunkSize);

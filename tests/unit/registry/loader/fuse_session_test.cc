@@ -30,8 +30,12 @@ class Files : public FuseFiles {
     const std::string part = files.at(blob).substr(offset, size);
     done(0, std::as_bytes(std::span(part)));
   }
+  void opened(const ServedName&) override { ++opens; }
+  void closed(const ServedName& blob) override { last_closed.push_back(blob); }
   std::map<ServedName, std::string> files;
   bool stalled = false;
+  int opens = 0;
+  std::vector<ServedName> last_closed;
 };
 
 struct Reply {
@@ -170,6 +174,38 @@ TEST_CASE("files are read, never written, and counted while they are open", "[re
   CHECK(connection.server->state.handles() == 0);
 }
 
+TEST_CASE("a blob is let go when nobody has it open any more", "[registry][loader]") {
+  Connection connection;
+  const ServedName other{Digest::of("another blob"), connection.blob.chunks};
+  connection.files.files.emplace(other, "x");
+  const std::uint64_t inode = connection.lookup(connection.blob.str()), second = connection.lookup(other.str());
+  const auto release = [&](std::uint64_t of, std::uint64_t file) {
+    fuse_release_in in{};
+    in.fh = file;
+    connection.ask(FUSE_RELEASE, of, &in, sizeof in);
+    CHECK(connection.answer().header.error == 0);
+  };
+  const std::uint64_t a = connection.open(inode), b = connection.open(inode), c = connection.open(second);
+  CHECK(connection.files.opens == 3);
+  release(inode, a);
+  CHECK(connection.files.last_closed.empty());
+  release(second, c);
+  CHECK(connection.files.last_closed == std::vector{other});
+  release(inode, b);
+  CHECK(connection.files.last_closed == std::vector{other, connection.blob});
+}
+
+TEST_CASE("what a blob has fetched stands in the memory where it is told to", "[registry][loader]") {
+  Connection connection;
+  const std::uint64_t inode = connection.lookup(connection.blob.str());
+  connection.server->state.add_fetched(inode, 5);
+  connection.server->state.add_fetched(inode, 7);
+  std::uint64_t fetched = 0;
+  REQUIRE(::pread(connection.memory.get(), &fetched, sizeof fetched,
+                  static_cast<off_t>(SharedState::place_of_fetched(inode))) == sizeof fetched);
+  CHECK(fetched == 12);
+}
+
 TEST_CASE("an open file that is asked for again by its next server is one open file", "[registry][loader]") {
   Connection connection;
   const std::uint64_t inode = connection.lookup(connection.blob.str());
@@ -234,7 +270,8 @@ TEST_CASE("an error that is not the end is told, and serving goes on until the e
 TEST_CASE("memory of another release is refused", "[registry][loader]") {
   const UniqueFd memory = SharedState::make("instance");
   CHECK(SharedState(memory).instance() == "instance");
-  REQUIRE(::pwrite(memory.get(), "\2", 1, 8) == 1);
+  const std::uint32_t other = SharedState::kVersion + 1;
+  REQUIRE(::pwrite(memory.get(), &other, sizeof other, 8) == sizeof other);
   CHECK_THROWS_AS(SharedState(memory), Error);
 }
 

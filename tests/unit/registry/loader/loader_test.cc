@@ -1,57 +1,17 @@
 #include "registry/loader/loader.h"
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <future>
+#include <thread>
 
-#include "tests/unit/registry/loader/test_source.h"
+#include "tests/unit/registry/loader/loading.h"
 
 namespace dsec::registry::test {
 namespace {
 
 using Catch::Matchers::Contains;
 using std::chrono::milliseconds;
-
-constexpr std::uint64_t kNoLimit = 1ull << 40;
-
-struct Answer {
-  int error = 0;
-  std::string bytes;
-};
-
-/// A loader of one blob.
-struct Loading {
-  explicit Loading(std::size_t size, std::vector<BlobOrigin> origins = {{"file:///a"}},
-                   milliseconds timeout = milliseconds(60'000), std::uint64_t limit = kNoLimit)
-      : data(random_bytes(size, 7)),
-        source(data),
-        cache(directory.path() / "chunks", limit),
-        loader(source, cache, {.timeout = timeout, .requests = 4}, {},
-               [this](const std::shared_ptr<LoadedBlob>&) { ++completed; }),
-        blob(loader.open({{BlobRole::Data, Digest::of(data), size}, Digest::of("chunks"), "base/x", std::move(origins)},
-                         digests_of(data))) {}
-
-  std::future<Answer> begin(std::uint64_t offset, std::size_t length) {
-    auto promise = std::make_shared<std::promise<Answer>>();
-    loader.read(blob, offset, length, [promise](int error, std::span<const std::byte> bytes) {
-      promise->set_value({error, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}});
-    });
-    return promise->get_future();
-  }
-  Answer read(std::uint64_t offset, std::size_t length) { return begin(offset, length).get(); }
-  std::string told() {
-    std::string all;
-    for (const LoaderProblem& problem : loader.problems()) all += problem.what + "\n";
-    return all;
-  }
-
-  TempDirectory directory{fs::temp_directory_path()};
-  const std::string data;
-  TestSource source;
-  ChunkCache cache;
-  std::atomic<int> completed{0};
-  Loader loader;
-  std::shared_ptr<LoadedBlob> blob;
-};
 
 }  // namespace
 
@@ -87,6 +47,21 @@ TEST_CASE("a blob that is read in order is read ahead, and told when it is compl
   CHECK(loading.completed == 1);
   loading.loader.tell_again(loading.blob);
   CHECK(loading.completed == 2);
+}
+
+TEST_CASE("nobody is read ahead of further than they have come, nor while they find all", "[registry][loader]") {
+  using Read = ReadAhead::Read;
+  const auto some = [](std::uint64_t first, std::uint64_t count) { return std::optional(std::pair(first, count)); };
+  ReadAhead ahead(kChunkSize);
+  for (const std::uint64_t chunk : {0, 1, 2}) CHECK_FALSE(ahead.after(chunk, chunk, Read::Waited));
+  CHECK(ahead.after(3, 3, Read::Waited) == some(4, 1));
+  CHECK(ahead.after(4, 4, Read::FoundAll) == some(5, 2));
+  // As a list has brought it: until it has ended.
+  for (std::uint64_t chunk = 100; chunk < 120; ++chunk) CHECK_FALSE(ahead.after(chunk, chunk, Read::FoundAll));
+  CHECK(ahead.after(120, 120, Read::Waited) == some(121, 1));
+  for (std::uint64_t chunk = 121; chunk < 2000; ++chunk)
+    if (const auto more = ahead.after(chunk, chunk, Read::FoundAll))
+      CHECK((more->second <= ReadAhead::kMost / kChunkSize && more->first + more->second <= chunk + 1 + 128));
 }
 
 TEST_CASE("scattered reads are not read ahead", "[registry][loader]") {
@@ -155,6 +130,27 @@ TEST_CASE("a registry that fails and then stalls leaves requests to others", "[r
   CHECK(answered.get_future().get() == 0);
   loading.source.stall_registry("");
   for (auto& each : stalled) CHECK(each.get().error == 0);
+}
+
+TEST_CASE("a registry that keeps all its requests waiting does not keep readers from another", "[registry][loader]") {
+  Loading loading(64 * kChunkSize, {{"file:///a"}});
+  loading.source.stall_registry("file:///a");
+  std::vector<std::future<Answer>> stuck;
+  for (std::uint64_t i = 0; i < 8; ++i) stuck.push_back(loading.begin(i * 8 * kChunkSize, 1000));
+  while (loading.source.requests < 4) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const auto other = loading.loader.open(
+      {{BlobRole::Data, Digest::of("other"), loading.data.size()}, Digest::of("chunks"), "base/y", {{"file:///b"}}},
+      digests_of(loading.data));
+  std::promise<int> promise;
+  loading.loader.read(other, 0, 1000, [&](int error, std::span<const std::byte>) { promise.set_value(error); });
+  std::future<int> answer = promise.get_future();
+  const bool in_time = answer.wait_for(std::chrono::seconds(10)) == std::future_status::ready;
+  CHECK(in_time);
+  // Never more to the one that does not answer.
+  if (in_time) CHECK(loading.source.requests == 5);
+  loading.source.stall_registry("");
+  CHECK(answer.get() == 0);
+  for (std::future<Answer>& each : stuck) CHECK(each.get().error == 0);
 }
 
 TEST_CASE("registries that failed come last, until it is forgotten or they answer", "[registry][loader]") {

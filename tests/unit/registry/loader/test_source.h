@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/base/error.h"
 #include "registry/loader/chunk_source.h"
@@ -31,6 +32,7 @@ class TestSource : public ChunkSource {
     std::unique_lock lock(mutex_);
     ++requests;
     bytes_read += bytes.size();
+    order.push_back(offset / kChunkSize);
     ++reads_of_chunk[offset / kChunkSize];
     for (std::uint64_t more = offset / kChunkSize + 1; more * kChunkSize < offset + bytes.size(); ++more)
       ++reads_of_chunk[more];
@@ -75,6 +77,7 @@ class TestSource : public ChunkSource {
 
   std::atomic<std::uint64_t> requests{0}, bytes_read{0};
   std::map<std::uint64_t, int> reads_of_chunk;
+  std::vector<std::uint64_t> order;  ///< the first chunk of each request
   std::string dead, liar;
   std::vector<BlobOrigin> found_since;  ///< those that are known by now; empty: no others
   std::uint64_t wrong_byte = 0;

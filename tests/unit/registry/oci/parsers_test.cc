@@ -1,5 +1,9 @@
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <functional>
+#include <map>
 
 #include "core/base/error.h"
 #include "registry/oci/answer.h"
@@ -7,6 +11,7 @@
 #include "registry/oci/challenge.h"
 #include "registry/oci/credentials.h"
 #include "registry/oci/reference.h"
+#include "tests/unit/registry/web/web_servers.h"
 
 namespace dsec::registry {
 namespace {
@@ -91,6 +96,28 @@ TEST_CASE("logins are found for a host and for a part of it", "[registry][oci][a
   CHECK_THROWS_AS(CredentialFile::parse("[]", "f"), Error);
   CHECK_THROWS_AS(CredentialFile::parse("{", "f"), Error);
   CHECK(CredentialFile::parse(R"({"auths": [], "credHelpers": 1, "credsStore": null})", "f").logins.empty());
+}
+
+TEST_CASE("logins are looked for where podman writes them, with and without a directory of the session",
+          "[registry][oci][auth]") {
+  using registry::test::Variables;
+  const std::string uid = std::to_string(::geteuid());
+  const std::map<std::string, std::string> nothing = {{"REGISTRY_AUTH_FILE", ""},
+                                                      {"XDG_RUNTIME_DIR", ""},
+                                                      {"XDG_CONFIG_HOME", ""},
+                                                      {"DOCKER_CONFIG", ""},
+                                                      {"HOME", "/home/me"}};
+  using Files = std::vector<std::filesystem::path>;
+  {
+    const Variables variables(nothing);
+    CHECK(CredentialStore::usual_files("/run") == Files{"/run/containers/" + uid + "/auth.json",
+                                                        "/home/me/.config/containers/auth.json",
+                                                        "/home/me/.docker/config.json"});
+  }
+  std::map<std::string, std::string> session = nothing;
+  session["XDG_RUNTIME_DIR"] = "/run/user/7";
+  const Variables variables(session);
+  CHECK(CredentialStore::usual_files("/run").front() == "/run/user/7/containers/auth.json");
 }
 
 TEST_CASE("what a credential helper prints is a login or an identity token", "[registry][oci][auth]") {

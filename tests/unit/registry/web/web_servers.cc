@@ -50,7 +50,7 @@ std::map<std::string, std::string> query_of(const Seen& seen) {
 }
 
 /// The whole or the part that is asked for, under this ETag.
-Reply give(const Seen& seen, const std::string& content, const std::string& etag) {
+Reply give(const Seen& seen, const std::string& content, const std::string& etag, const std::string& modified = "") {
   const std::string range = header(seen, "range"), condition = header(seen, "if-range");
   Reply reply;
   std::size_t body = content.size();
@@ -63,7 +63,9 @@ Reply give(const Seen& seen, const std::string& content, const std::string& etag
                                          "/" + std::to_string(content.size())},
                    content.substr(first, body));
   } else {
-    reply = answer("200 OK", {"ETag: " + etag}, content);
+    std::vector<std::string> headers = {"ETag: " + etag};
+    if (!modified.empty()) headers.push_back("Last-Modified: " + modified);
+    reply = answer("200 OK", headers, content);
   }
   if (seen.method == "HEAD") reply.bytes.resize(reply.bytes.size() - body);
   return reply;
@@ -175,12 +177,15 @@ Reply MemoryBucket::operator()(const Seen& seen) const {
   if (seen.method == "PUT") return put(seen, key);
   if (seen.method == "POST") return post(seen, key);
   if (seen.method == "DELETE") {
-    state_->uploads.erase(query_of(seen)["uploadId"]);
+    if (auto query = query_of(seen); query.count("uploadId"))
+      state_->uploads.erase(query["uploadId"]);
+    else
+      state_->objects.erase(key);
     return answer("204 No Content");
   }
   const auto found = state_->objects.find(key);
   if (found == state_->objects.end()) return refuse("404 Not Found", "NoSuchKey", seen);
-  return give(seen, found->second, etag_of(found->second));
+  return give(seen, found->second, etag_of(found->second), state_->modified);
 }
 
 Reply MemoryBucket::put(const Seen& seen, const std::string& key) const {

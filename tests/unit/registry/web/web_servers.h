@@ -34,6 +34,7 @@ class MemoryBucket {
     std::map<std::string, std::map<int, std::string>> uploads;  ///< parts by id
     std::string key_id = "id", secret = "secret", session_token;
     bool knows_conditions = true, anonymous = false;
+    std::string modified;  ///< Last-Modified of every object; empty: not told
     std::size_t page = 2;  ///< keys of a listing
     /// Answers instead, when it gives something.
     std::function<std::optional<dsec::test::Reply>(const dsec::test::Seen&)> instead;

@@ -1,0 +1,398 @@
+#include "runners/vm/machine_start.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <optional>
+#include <thread>
+
+#include "core/base/child_process.h"
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/mount.h"
+#include "core/base/signal_name.h"
+#include "runners/container/channel.h"
+#include "runners/container/sandbox_network.h"
+#include "runners/container/start_request.h"
+#include "runners/container/state_file.h"
+#include "runners/isolation/capabilities.h"
+#include "runners/isolation/disk_image.h"
+#include "runners/isolation/id_map.h"
+#include "runners/isolation/resource_limits.h"
+#include "runners/isolation/sandbox_paths.h"
+#include "runners/isolation/seccomp_filter.h"
+#include "runners/vm/guest_link.h"
+#include "runners/vm/machine_plan.h"
+#include "runners/vm/machine_root.h"
+#include "runners/vm/vmm_socket.h"
+
+namespace dsec::runners {
+namespace fs = std::filesystem;
+using engine::RunnerRequest;
+using std::chrono::steady_clock;
+namespace {
+
+// Emulated on a busy host, a guest needs half a minute at worst.
+constexpr std::chrono::seconds kGuestPatience{120};
+constexpr std::chrono::seconds kVmmPatience{20};
+// One that was saved has nothing left to do but to answer.
+constexpr std::chrono::seconds kWarmPatience{30};
+// Free pages are reported two seconds after they became free.
+constexpr std::chrono::seconds kSettling{4};
+// Code and data of QEMU, what it translates, and what the kernel counts for its files.
+constexpr std::uint64_t kVmmMemory = 256ull << 20;
+constexpr std::size_t kHeard = 4096;
+
+std::string seccomp_program() { return {reinterpret_cast<const char*>(kSeccompProgram), sizeof kSeccompProgram}; }
+
+std::vector<std::string> read_only_paths() { return {std::begin(kReadOnlyPaths), std::end(kReadOnlyPaths)}; }
+
+// The last of what comes from a descriptor.
+class Hearer {
+ public:
+  explicit Hearer(UniqueFd fd) : fd_(std::move(fd)) {
+    if (::fcntl(fd_.get(), F_SETFL, O_NONBLOCK) != 0) throw system_error("make a pipe");
+  }
+  void hear() {
+    char chunk[4096];
+    for (ssize_t got = 0; (got = ::read(fd_.get(), chunk, sizeof chunk)) > 0;) {
+      heard_.append(chunk, static_cast<std::size_t>(got));
+      if (heard_.size() > kHeard) heard_.erase(0, heard_.size() - kHeard);
+    }
+  }
+  // Its last lines as one; empty when there was none.
+  std::string last() const {
+    std::string text;
+    for (const char c : heard_)
+      if (c != '\r') text += c == '\n' ? '|' : c;
+    while (!text.empty() && (text.back() == '|' || text.back() == '\r' || text.back() == ' ')) text.pop_back();
+    const std::size_t from = text.size() > 400 ? text.size() - 400 : 0;
+    return text.substr(from);
+  }
+
+ private:
+  UniqueFd fd_;
+  std::string heard_;
+};
+
+class MachineStarter {
+ public:
+  MachineStarter(const MachineParts& parts, RunnerRequest& request)
+      : parts_(parts), request_(request), spec_(request.spec), directory_(request.directory) {}
+
+  int run() {
+    if (parts_.warm.empty() && parts_.accelerator == Accelerator::Tcg) clock_ = counter_khz();
+    const int pid = start_vmm();
+    // Its authority is among the files of the guest.
+    if (has_policy()) attach_egress();
+    with_last_words("its machine did not begin", [&] { meet_guest(); });
+    return pid;
+  }
+
+  void save(std::uint64_t clock) {
+    clock_ = clock;
+    late_drives_ = true;
+    start_vmm();
+    with_last_words("its machine cannot be saved", [&] { save_guest(); });
+  }
+
+ private:
+  int start_vmm() {
+    launched_ = parts_.keepers.take(parts_.cgroups, parts_.program, directory_);
+    KeeperLaunch& keeper = *launched_;
+    const IdMap map = id_map_for(request_.id, host_id_range());
+    NewUserNamespace user_namespace(map, NewUserNamespace::Network::With);
+    const SandboxCgroups cgroups = attempt("cannot make its control groups", [&] {
+      return SandboxCgroups::create(parts_.cgroups, request_.id, limits_of_vmm(spec_.limits));
+    });
+    plan_files();
+    if (!spec_.read_only)
+      attempt("cannot make its disk",
+              [&] { make_disk_image(directory_ / "disk.img", spec_.limits.disk.value_or(kMachineDisk)); });
+    MachineRoot root = attempt("cannot make what its VMM sees", [&] {
+      return make_machine_root(parts_.place, directory_, user_namespace.fd(), parts_.accelerator, files_);
+    });
+    auto [errors, errors_end] = make_pipe();
+    errors_.emplace(std::move(errors));
+    open_console();
+    send_start(keeper, start_request(cgroups, user_namespace.fd(), map, errors_end.get()));
+    errors_end.reset();
+    const UniqueFd network = user_namespace.take_network();
+    send_root(keeper, root, network.get());
+    root.parts.clear();
+    const int pid = await_start(keeper);
+    keeper.finish();
+    return pid;
+  }
+
+  // In the order in which the guest sees them: an image's devices are named by the serial numbers of drives.
+  void plan_files() {
+    files_ = {{parts_.kernel, "/guest/kernel"}, {parts_.initramfs, "/guest/initramfs"}};
+    const auto add = [&](const fs::path& source, const std::string& id, bool writable) {
+      const std::string target = "/drives/" + id;
+      files_.push_back({source, target, writable});
+      machine_.drives.push_back({.id = id, .file = target, .read_only = !writable});
+    };
+    for (std::size_t i = 0; i < request_.stack.images.size(); ++i) {
+      const engine::ImageFiles& image = request_.stack.images[i];
+      const std::string name = "l" + std::to_string(i);
+      std::vector<std::string>& devices = images_.emplace_back();
+      devices.push_back(name + "m");
+      add(image.meta, devices.back(), false);
+      if (!image.data) continue;
+      devices.push_back(name + "d");
+      add(*image.data, devices.back(), false);
+    }
+    if (!spec_.read_only) add(directory_ / "disk.img", "disk", true);
+    const unsigned cpus = machine_cpus(spec_.limits);
+    const std::uint64_t memory = spec_.limits.memory.value_or(kMachineMemory);
+    std::vector<MachineDrive> drives = std::move(machine_.drives);
+    machine_ = late_drives_ ? warm_spec(memory, cpus) : plain_spec(memory, cpus);
+    // Those of a saved guest lie in the first of the places that it has.
+    for (std::size_t i = drives.size(); i < machine_.drives.size(); ++i) drives.push_back(machine_.drives[i]);
+    machine_.drives = std::move(drives);
+    machine_.restores = !parts_.warm.empty();
+    if (clock_ != 0) machine_.command_line += " " + clock_words(clock_);
+  }
+
+  // A pipe that is read while the guest begins, and breaks then: a guest can fill no disk of the host with it.
+  void open_console() {
+    const fs::path place = directory_ / kMachineDirectory / "console";
+    if (::mkfifo(place.c_str(), 0600) != 0 && errno != EEXIST) throw system_error("make its console");
+    console_.emplace(open_file(place, O_RDONLY | O_NONBLOCK | O_NOFOLLOW));
+  }
+
+  bool has_policy() const { return spec_.network == NetworkMode::Policy; }
+
+  // In the network namespace of the VMM, where the keeper sends what the guest's sandbox does.
+  void attach_egress() {
+    if (spec_.network_plan.intercept_tls)
+      open_file(directory_ / kCaFile, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0644);
+    parts_.egress.attach(directory_, request_.trajectory, spec_.network_plan, pidfd_of_init(directory_).get());
+  }
+
+  std::string hostname() const { return spec_.hostname.empty() ? request_.id : spec_.hostname; }
+  std::vector<std::string> environment() const {
+    std::vector<std::string> env{"HOSTNAME=" + hostname()};
+    if (has_policy()) {
+      const std::vector<std::string> proxy = egress_environment(hostname(), spec_.network_plan);
+      env.insert(env.end(), proxy.begin(), proxy.end());
+    }
+    env.insert(env.end(), spec_.config.env.begin(), spec_.config.env.end());
+    return env;
+  }
+
+  // No capability is the VMM's, and what the kernel kills for lack of memory is the guest's to count: what commands may
+  // do is told to the guest.
+  StartRequest start_request(const SandboxCgroups& cgroups, int user_namespace, const IdMap& map, int errors) {
+    return {.sandbox = request_,
+            .cgroups = cgroups,
+            .flags = wire::kStartUserNamespace | wire::kStartMachine | (has_policy() ? wire::kStartEgress : 0u),
+            .hostname = hostname(),
+            .capabilities = 0,
+            .environment = {},
+            .workdir = "",
+            .user = "",
+            .map = map,
+            .keeper_namespace = parts_.place.keeper_namespace(),
+            .user_namespace = user_namespace,
+            .program = parts_.program,
+            .counts_kills = false,
+            .masked_paths = masked_paths(),
+            .read_only_paths = read_only_paths(),
+            .dsec = parts_.dsec,
+            .machine = make_qemu(parts_.vmm, parts_.accelerator)->command(machine_),
+            .machine_errors = errors};
+  }
+
+  static void send_root(KeeperLaunch& keeper, const MachineRoot& root, int network) {
+    DescriptorList descriptors;
+    FrameText text;
+    text.u32(descriptors.add(root.root.get())).u32(descriptors.add(network));
+    text.u32(static_cast<std::uint32_t>(root.parts.size()));
+    for (const MachineRoot::Part& part : root.parts) {
+      text.u32(descriptors.add(part.mount.get())).u32(static_cast<std::uint32_t>(part.kind));
+      text.str(part.target).str("");
+    }
+    send_request(keeper, wire::Type::Root, text.text(), descriptors.all());
+  }
+
+  std::string configuration() const {
+    FrameText text;
+    text.u32(channel::kVersion);
+    text.u32((spec_.read_only ? channel::kReadOnly : 0u) | (has_policy() ? channel::kEgress : 0u));
+    text.str(request_.id).str(hostname()).str(spec_.machine_id);
+    text.strs(environment()).str(spec_.config.workdir).str(spec_.config.user);
+    text.u32(static_cast<std::uint32_t>(signal_number(spec_.config.stop_signal)));
+    // Hello has waited at the channel while the guest began.
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    text.u64(static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count()));
+    text.u64(kSandboxCapabilities);
+    text.str(seccomp_program()).strs(masked_paths()).strs(read_only_paths());
+    text.u32(std::size(kResourceLimits));
+    for (const ResourceLimit& limit : kResourceLimits)
+      text.u32(static_cast<std::uint32_t>(limit.resource)).u64(limit.soft).u64(limit.hard);
+    text.str(kOomScoreAdj);
+    text.u32(static_cast<std::uint32_t>(images_.size()));
+    for (const std::vector<std::string>& devices : images_) text.strs(devices);
+    text.str(spec_.read_only ? "" : "disk");
+    std::vector<std::string> limits;
+    if (spec_.limits.pids) limits.push_back("pids.max=" + std::to_string(*spec_.limits.pids));
+    text.strs(limits);
+    text.u32(static_cast<std::uint32_t>(spec_.tmpfs.size()));
+    for (const TmpfsMount& mount : spec_.tmpfs) text.str(mount.target).u64(mount.size);
+    const std::string name = hostname();
+    const bool has_authority = has_policy() && spec_.network_plan.intercept_tls;
+    text.u32(has_authority ? 4 : 3);
+    text.str("/etc/hostname").str(name + "\n");
+    text.str("/etc/hosts").str("127.0.0.1\tlocalhost " + name + "\n::1\tlocalhost ip6-localhost ip6-loopback\n");
+    text.str("/etc/resolv.conf").str(has_policy() ? egress_resolv_conf() : "");
+    if (has_authority) text.str(kCaInside).str(read_authority(directory_));
+    text.u32(0);
+    return text.text();
+  }
+
+  // What the keeper says of an end that the channel told first; empty: it goes on, or nobody knows more.
+  std::string reason_of_end() const {
+    for (int look = 0; look < 100; ++look) {
+      const engine::RunnerStatus status = read_status(directory_);
+      if (status.state == engine::SandboxState::Stopped || status.state == engine::SandboxState::Failed)
+        return status.reason == "its machine ended" ? "" : status.reason;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return "";
+  }
+
+  void look() {
+    errors_->hear();
+    console_->hear();
+    const engine::RunnerStatus status = read_status(directory_);
+    if (status.state != engine::SandboxState::Running)
+      throw failure(status.reason.empty() ? "its machine ended" : status.reason);
+  }
+
+  template <typename Work>
+  void with_last_words(const char* attempted, const Work& work) {
+    const auto explain = [&](Error& error) {
+      if (const std::string why = reason_of_end(); !why.empty()) error = failure(why);
+      errors_->hear();
+      console_->hear();
+      if (const std::string said = errors_->last(); !said.empty()) error.hint("its VMM said: " + quote(said));
+      if (const std::string said = console_->last(); !said.empty())
+        error.hint("its kernel's last words: " + quote(said));
+      error.context(attempted);
+    };
+    try {
+      work();
+    } catch (const RestoreFailed& failed) {
+      Error error = failed;
+      explain(error);
+      throw RestoreFailed(std::move(error));
+    } catch (Error& error) {
+      explain(error);
+      throw;
+    }
+    console_.reset();
+  }
+
+  std::unique_ptr<MachineControl> control() const {
+    return make_qemu(parts_.vmm, parts_.accelerator)
+        ->control(directory_ / kMachineDirectory / "control.sock", kVmmPatience);
+  }
+
+  // Until its sandbox runs, and its keeper has the channel.
+  void meet_guest() {
+    // Of a saved guest the other end was there, too: so it need not notice that it is another.
+    GuestLink link(connect(), [&] { look(); });
+    const bool warm = !parts_.warm.empty();
+    const auto until = steady_clock::now() + (warm ? kWarmPatience : kGuestPatience);
+    const auto begin = [&] {
+      if (warm) {
+        const std::unique_ptr<MachineControl> machine = control();
+        machine->load({.state = {}, .memory = parts_.warm});
+        machine->resume();
+      }
+      link.hello(until);
+    };
+    try {
+      begin();
+    } catch (const Error& error) {
+      if (warm) throw RestoreFailed(error);
+      throw;
+    }
+    link.configure(configuration(), steady_clock::now() + kGuestPatience);
+    const UniqueFd ready = link.release();
+    std::optional<Channel> keeper = Channel::connect(directory_);
+    if (!keeper) throw failure("its keeper is gone");
+    const int fd = ready.get();
+    keeper->send(wire::Type::Machine, "", std::span<const int>(&fd, 1));
+    const std::optional<Frame> answer = keeper->receive();
+    if (answer->type == wire::Type::Failed) throw keeper_error(*answer);
+  }
+
+  void save_guest() {
+    GuestLink link(connect(), [&] { look(); });
+    const auto until = steady_clock::now() + kGuestPatience;
+    link.hello(until);
+    // What its kernel does not use goes back meanwhile, and takes no room in the file.
+    for (const auto end = steady_clock::now() + kSettling; steady_clock::now() < end; look())
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    link.quiesce(until);
+    const std::unique_ptr<MachineControl> machine = control();
+    machine->pause();
+    machine->save({.state = {}, .memory = directory_ / kSavedState});
+  }
+
+  UniqueFd connect() {
+    const auto until = steady_clock::now() + kVmmPatience;
+    for (;;) {
+      try {
+        return connect_to_vmm(directory_ / kMachineDirectory / "channel.sock", std::chrono::milliseconds(100));
+      } catch (const Error&) {
+        look();
+        if (steady_clock::now() >= until) throw;
+      }
+    }
+  }
+
+  const MachineParts& parts_;
+  RunnerRequest& request_;
+  const SandboxSpec& spec_;
+  const fs::path& directory_;
+  std::unique_ptr<KeeperLaunch> launched_;
+  std::uint64_t clock_ = 0;  ///< kHz of the counter, where the kernel has to be told
+  bool late_drives_ = !parts_.warm.empty();
+  std::vector<MachineFile> files_;
+  std::vector<std::vector<std::string>> images_;  ///< of each its drives
+  MachineSpec machine_;
+  std::optional<Hearer> errors_, console_;
+};
+
+}  // namespace
+
+unsigned machine_cpus(const Limits& limits) {
+  const unsigned host = std::max(1u, std::thread::hardware_concurrency());
+  const double wanted = limits.cpus ? std::ceil(*limits.cpus) : 2;
+  return std::clamp(static_cast<unsigned>(std::max(wanted, 1.0)), 1u, std::min(host, 32u));
+}
+
+Limits limits_of_vmm(const Limits& limits) {
+  Limits vmm = limits;
+  vmm.pids.reset();
+  vmm.disk.reset();
+  vmm.memory = limits.memory.value_or(kMachineMemory) + kVmmMemory;
+  return vmm;
+}
+
+int start_machine(const MachineParts& parts, RunnerRequest& request) { return MachineStarter(parts, request).run(); }
+
+void save_machine(const MachineParts& parts, RunnerRequest& request, std::uint64_t clock) {
+  MachineStarter(parts, request).save(clock);
+}
+
+}  // namespace dsec::runners

@@ -1,0 +1,234 @@
+#include "runners/vm/qemu.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "runners/protocol/guest_channel.h"
+#include "runners/vm/qmp.h"
+#include "runners/vm/vmm_socket.h"
+
+namespace dsec::runners {
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+namespace {
+
+// With ACPI the machine has two I/O APICs and 24 places for virtio devices; the channel, the balloon and the random
+// numbers have one each.
+static_assert(kQemuDrives == 24 - 3);
+constexpr std::uint64_t kDiskRate = 4ull << 30;
+constexpr char kBalloon[] = "/machine/peripheral/balloon";
+
+// A comma would begin another option.
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) out += c == ',' ? ",," : std::string(1, c);
+  return out;
+}
+
+class QemuControl final : public MachineControl {
+ public:
+  QemuControl(UniqueFd socket, milliseconds patience) : qmp_(std::move(socket), patience) {}
+
+  void boot(const MachineSpec&) override {
+    if (state() != MachineState::Running) resume();
+    // From then on it asks the guest once a second.
+    qmp_.execute("qom-set", {{"path", kBalloon}, {"property", "guest-stats-polling-interval"}, {"value", 1}},
+                 kControlPatience);
+  }
+
+  MachineState state() override {
+    const std::string word = json_string(qmp_.execute("query-status", kControlPatience), "status");
+    if (word == "running") return MachineState::Running;
+    if (word == "prelaunch" || word == "inmigrate") return MachineState::NotStarted;
+    if (word == "shutdown" || word == "guest-panicked" || word == "internal-error" || word == "io-error")
+      return MachineState::Ended;
+    return MachineState::Paused;
+  }
+  void pause() override { qmp_.execute("stop", kControlPatience); }
+  void resume() override { qmp_.execute("cont", kControlPatience); }
+
+  // QEMU counts what the guest is to have left.
+  void set_balloon(std::uint64_t bytes) override {
+    const std::uint64_t all = memory_size();
+    if (bytes >= all) throw failure("the guest has " + std::to_string(all) + " bytes of memory");
+    qmp_.execute("balloon", {{"value", all - bytes}}, kControlPatience);
+  }
+
+  GuestMemory memory() override {
+    GuestMemory memory;
+    const std::uint64_t left = json_u64(qmp_.execute("query-balloon", kControlPatience), "actual"), all = memory_size();
+    memory.balloon = all > left ? all - left : 0;
+    const Json told = qmp_.execute("qom-get", {{"path", kBalloon}, {"property", "guest-stats"}}, kControlPatience);
+    const auto stats = told.find("stats");
+    if (stats == told.end() || !stats->is_object()) return memory;
+    // What the guest has not told is all ones.
+    const auto figure = [&](const char* name) -> std::optional<std::uint64_t> {
+      const auto found = stats->find(name);
+      if (found == stats->end() || !found->is_number_unsigned()) return std::nullopt;
+      const auto value = found->get<std::uint64_t>();
+      return value == ~std::uint64_t{0} ? std::nullopt : std::optional(value);
+    };
+    memory.total = figure("stat-total-memory");
+    memory.available = figure("stat-available-memory");
+    memory.free = figure("stat-free-memory");
+    memory.caches = figure("stat-disk-caches");
+    return memory;
+  }
+
+  // State and memory are one stream of QEMU's. By descriptor: its system call filter lets it start no program.
+  void save(const MachineSnapshot& to) override {
+    const UniqueFd file = open_file(to.memory, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
+    qmp_.execute("getfd", {{"fdname", "snapshot"}}, kControlPatience, file.get());
+    // Nothing of the guest waits for it, and it is no network that others share.
+    qmp_.execute("migrate-set-parameters", {{"max-bandwidth", kDiskRate}}, kControlPatience);
+    qmp_.execute("migrate", {{"uri", "fd:snapshot"}}, kControlPatience);
+    await_migration();
+    if (::fsync(file.get()) != 0) throw system_error("write " + quote(to.memory.native()));
+  }
+
+  void load(const MachineSnapshot& from) override {
+    const UniqueFd file = open_file(from.memory, O_RDONLY | O_NOFOLLOW);
+    qmp_.execute("getfd", {{"fdname", "snapshot"}}, kControlPatience, file.get());
+    qmp_.execute("migrate-incoming", {{"uri", "fd:snapshot"}}, kControlPatience);
+    await_migration();
+  }
+
+  void quit() override { qmp_.execute("quit", kControlPatience); }
+
+ private:
+  void await_migration() {
+    const auto until = steady_clock::now() + kSnapshotPatience;
+    while (steady_clock::now() < until) {
+      const Json told = qmp_.execute("query-migrate", kControlPatience);
+      const std::string status = json_string_or(told, "status", "none");
+      if (status == "completed") return;
+      if (status == "failed" || status == "cancelled")
+        throw failure("QEMU says that it " + status + ": " + json_string_or(told, "error-desc", "not why"));
+      std::this_thread::sleep_for(milliseconds(2));
+    }
+    throw failure("QEMU did not end it in time");
+  }
+
+  std::uint64_t memory_size() {
+    return json_u64(qmp_.execute("query-memory-size-summary", kControlPatience), "base-memory");
+  }
+
+  Qmp qmp_;
+};
+
+class Qemu final : public Vmm {
+ public:
+  Qemu(fs::path program, Accelerator accelerator) : program_(std::move(program)), accelerator_(accelerator) {}
+
+  const std::string& name() const override { return name_; }
+
+  void check(const MachineSpec& spec) const override {
+    check_machine(spec);
+    if (spec.drives.size() > kQemuDrives)
+      throw failure("the layers have " + std::to_string(spec.drives.size()) +
+                    " files, and QEMU's microvm has room for " + std::to_string(kQemuDrives) + " drives")
+          .hint("import with a larger --collapse-limit makes fewer of them");
+    if (!spec.pmem.empty()) throw failure("QEMU's microvm has no persistent memory");
+  }
+
+  std::vector<std::string> command(const MachineSpec& spec) const override {
+    check(spec);
+    std::vector<std::string> argv{program_.native()};
+    const auto add = [&](std::initializer_list<std::string> words) { argv.insert(argv.end(), words); };
+    add({"-M", "microvm,acpi=on", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"});
+    // A guest's translated code takes no more than this; without the option it may be an eighth of the host's memory.
+    // Nor is copying byte by byte fast there, which a kernel takes these two features to promise: it copies words then.
+    if (accelerator_ == Accelerator::Tcg) add({"-accel", "tcg,tb-size=64", "-cpu", "max,-erms,-fsrm"});
+    if (accelerator_ == Accelerator::Kvm) add({"-accel", "kvm", "-cpu", "host"});
+    add({"-m", std::to_string(spec.memory >> 20) + "M", "-smp", std::to_string(spec.cpus)});
+    add({"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"});
+    add({"-kernel", spec.kernel.native(), "-append", spec.command_line});
+    if (!spec.initramfs.empty()) add({"-initrd", spec.initramfs.native()});
+    add({"-global", "virtio-mmio.force-legacy=false"});
+    for (const MachineDrive& drive : spec.drives) add_drive(argv, drive);
+    if (!spec.channel.empty()) {
+      add({"-chardev", "socket,id=channel,server=on,wait=off,path=" + escaped(spec.channel.native())});
+      add({"-device", "virtio-serial-device", "-device",
+           "virtserialport,chardev=channel,name=" + std::string(channel::kPortName)});
+    }
+    add({"-device", std::string("virtio-balloon-device,id=balloon,deflate-on-oom=on,free-page-reporting=") +
+                        (spec.reports_free_pages ? "on" : "off")});
+    add({"-object", "rng-random,id=random,filename=/dev/urandom", "-device", "virtio-rng-device,rng=random"});
+    if (spec.console.empty()) {
+      add({"-serial", "null"});
+    } else {
+      add({"-chardev", "file,id=console,path=" + escaped(spec.console.native()), "-serial", "chardev:console"});
+    }
+    if (spec.restores) add({"-incoming", "defer"});
+    if (!spec.control.empty()) add({"-qmp", "unix:" + escaped(spec.control.native()) + ",server=on,wait=off"});
+    return argv;
+  }
+
+  std::unique_ptr<MachineControl> control(const fs::path& socket, milliseconds patience) const override {
+    return std::make_unique<QemuControl>(connect_to_vmm(socket, patience), std::max(patience, milliseconds(1000)));
+  }
+
+ private:
+  static void add_drive(std::vector<std::string>& argv, const MachineDrive& drive) {
+    const auto add_node = [&](const Json& node) { argv.insert(argv.end(), {"-blockdev", canonical_json(node)}); };
+    if (drive.file.empty()) {
+      add_node({{"driver", "null-co"}, {"size", 0}, {"node-name", drive.id}, {"read-only", true}});
+      add_device(argv, drive.id, drive.id);
+      return;
+    }
+    // What lies below is cached by the host once for all machines that read it, and zeros of a writable disk become
+    // holes.
+    add_node({{"driver", "file"},
+              {"filename", drive.file.native()},
+              {"node-name", "file-" + drive.id},
+              {"read-only", drive.read_only},
+              {"discard", drive.read_only ? "ignore" : "unmap"}});
+    Json format{{"driver", "raw"},
+                {"file", "file-" + drive.id},
+                {"node-name", drive.id},
+                {"read-only", drive.read_only},
+                {"discard", drive.read_only ? "ignore" : "unmap"}};
+    if (!drive.read_only) format["detect-zeroes"] = "unmap";
+    add_node(format);
+    std::string node = drive.id;
+    if (drive.rate != DriveRate{}) {
+      std::string limits = "throttle-group,id=rate-" + drive.id;
+      if (drive.rate.bytes) limits += ",x-bps-total=" + std::to_string(drive.rate.bytes);
+      if (drive.rate.operations) limits += ",x-iops-total=" + std::to_string(drive.rate.operations);
+      argv.insert(argv.end(), {"-object", limits});
+      node = "slow-" + drive.id;
+      add_node({{"driver", "throttle"},
+                {"file", drive.id},
+                {"node-name", node},
+                {"throttle-group", "rate-" + drive.id},
+                {"read-only", drive.read_only}});
+    }
+    add_device(argv, node, drive.id);
+  }
+
+  static void add_device(std::vector<std::string>& argv, const std::string& node, const std::string& serial) {
+    argv.insert(argv.end(), {"-device", "virtio-blk-device,drive=" + node + ",serial=" + serial});
+  }
+
+  const std::string name_ = "qemu";
+  const fs::path program_;
+  const Accelerator accelerator_;
+};
+
+}  // namespace
+
+std::string_view to_string(Accelerator accelerator) { return accelerator == Accelerator::Kvm ? "KVM" : "TCG"; }
+
+std::unique_ptr<Vmm> make_qemu(fs::path program, Accelerator accelerator) {
+  return std::make_unique<Qemu>(std::move(program), accelerator);
+}
+
+}  // namespace dsec::runners

@@ -1,0 +1,192 @@
+#include "runners/vm/warm_store.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/base/digest.h"
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/json.h"
+#include "core/engine/lease.h"
+
+// vm/warm/NAME holds `state`, what QEMU has saved, and guest.json. A directory appears as a whole, and what lies in it
+// never changes.
+
+namespace dsec::runners {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::uint64_t kVersion = 1;
+constexpr char kDescription[] = "guest.json", kState[] = "state";
+constexpr std::size_t kNameSize = 12;
+// Between two measurements of one counter.
+constexpr std::uint64_t kCounterTolerance = 1000;
+
+fs::path place_of(const fs::path& home) { return home / "vm" / "warm"; }
+
+// Changes with whatever replaces the file, and costs nothing to find out.
+std::string file_identity(const fs::path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) throw system_error("stat " + quote(path.native()));
+  return std::to_string(info.st_size) + " bytes of " + std::to_string(info.st_mtim.tv_sec) + "." +
+         std::to_string(info.st_mtim.tv_nsec) + ", file " + std::to_string(info.st_ino);
+}
+
+std::string processor() {
+  std::ifstream text("/proc/cpuinfo");
+  std::string model, flags;
+  for (std::string line; std::getline(text, line) && !line.empty();) {
+    const auto colon = line.find(": ");
+    if (colon == std::string::npos) continue;
+    if (line.starts_with("model name")) model = line.substr(colon + 2);
+    if (line.starts_with("flags")) flags = line.substr(colon + 2);
+  }
+  return model + ", features " + Digest::of(flags).hex().substr(0, 16);
+}
+
+std::string name_of(const WarmMachine& machine) {
+  std::string text = std::to_string(machine.memory) + " " + std::to_string(machine.cpus);
+  for (const auto& [part, value] : machine.parts) text += "\n" + part + "=" + value;
+  return Digest::of(text).hex().substr(0, kNameSize);
+}
+
+bool is_name(const std::string& name) {
+  return name.size() == kNameSize && name.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+Json to_json(const WarmGuest& guest) {
+  return {{"version", kVersion},        {"memory", guest.machine.memory},
+          {"cpus", guest.machine.cpus}, {"machine", guest.machine.parts},
+          {"kernel", guest.kernel},     {"vmm", guest.vmm},
+          {"made", guest.made},         {"bytes", guest.bytes},
+          {"clock", guest.clock},       {"boot", guest.boot}};
+}
+
+WarmGuest read_guest(const fs::path& place) {
+  const fs::path path = place / kDescription;
+  const Json json = parse_json(read_file(path, 1 << 20), path.native());
+  if (json_u64(json, "version") > kVersion) throw failure("it was saved by a newer dsec");
+  WarmGuest guest;
+  guest.name = place.filename().native();
+  guest.machine.memory = json_u64(json, "memory");
+  guest.machine.cpus = static_cast<unsigned>(json_u64(json, "cpus"));
+  for (const auto& [part, value] : json.at("machine").items()) guest.machine.parts[part] = value.get<std::string>();
+  guest.kernel = json_string(json, "kernel");
+  guest.vmm = json_string(json, "vmm");
+  guest.made = json_u64(json, "made");
+  guest.bytes = json_u64(json, "bytes");
+  guest.clock = json_u64(json, "clock");
+  guest.boot = json_string(json, "boot");
+  guest.state = place / kState;
+  return guest;
+}
+
+bool is_whole(const WarmGuest& guest) {
+  std::error_code none;
+  const std::uintmax_t size = fs::file_size(guest.state, none);
+  return !none && size == guest.bytes;
+}
+
+// Its kernel counts time by it.
+bool counts_alike(const WarmGuest& guest) {
+  if (guest.clock == 0 || guest.boot == host_boot()) return true;
+  const std::uint64_t now = counter_khz();
+  const std::uint64_t apart = now > guest.clock ? now - guest.clock : guest.clock - now;
+  return apart <= guest.clock / kCounterTolerance;
+}
+
+}  // namespace
+
+std::string host_boot() { return engine::ProcessIdentity::self().boot_id; }
+
+WarmMachine describe_warm_machine(const GuestKernel& kernel, const fs::path& vmm, Accelerator accelerator,
+                                  std::uint64_t memory, unsigned cpus, const std::vector<std::string>& argv) {
+  std::string words;
+  for (const std::string& word : argv) words += word + '\0';
+  WarmMachine machine{memory, cpus, {}};
+  machine.parts["kernel"] = kernel.name + " " + kernel.release + ", " + file_identity(kernel.kernel);
+  machine.parts["initramfs"] = file_identity(kernel.initramfs);
+  machine.parts["QEMU"] = vmm.native() + ", " + file_identity(vmm);
+  machine.parts["accelerator"] = to_string(accelerator);
+  machine.parts["processor"] = processor();
+  machine.parts["options of the machine"] = Digest::of(words).hex();
+  return machine;
+}
+
+WarmGuest keep_warm_guest(const fs::path& home, WarmGuest guest, const fs::path& state) {
+  const fs::path all = place_of(home);
+  make_directories(all, 0700);
+  const FileLock lock(all / ".lock", FileLock::Mode::Exclusive);
+  const TempDirectory temporary(all);
+  const fs::path made = temporary.path() / "guest";
+  make_directories(made, 0700);
+  fs::rename(state, made / kState);
+  guest.name = name_of(guest.machine);
+  guest.bytes = fs::file_size(made / kState);
+  guest.state = all / guest.name / kState;
+  write_file_atomic(made / kDescription, canonical_json(to_json(guest)) + "\n");
+  std::error_code none;
+  fs::rename(all / guest.name, temporary.path() / "old", none);
+  fs::rename(made, all / guest.name);
+  sync_directory(all);
+  return guest;
+}
+
+std::optional<WarmGuest> find_warm_guest(const fs::path& home, const WarmMachine& machine) {
+  const fs::path place = place_of(home) / name_of(machine);
+  if (!fs::exists(place / kDescription)) return std::nullopt;
+  try {
+    WarmGuest guest = read_guest(place);
+    if (guest.machine == machine && is_whole(guest) && counts_alike(guest)) return guest;
+  } catch (const std::exception&) {
+    // A guest begins without it as well, and `dsec vm snapshot ls` tells of it.
+  }
+  return std::nullopt;
+}
+
+std::vector<WarmGuest> list_warm_guests(const fs::path& home, std::vector<std::string>& problems) {
+  std::vector<WarmGuest> guests;
+  std::error_code none;
+  for (const fs::directory_entry& entry : fs::directory_iterator(place_of(home), none)) {
+    if (!is_name(entry.path().filename().native())) continue;
+    try {
+      guests.push_back(read_guest(entry.path()));
+    } catch (const std::exception& error) {
+      problems.push_back("the saved guest " + entry.path().filename().native() + " cannot be read: " + error.what());
+    }
+  }
+  std::sort(guests.begin(), guests.end(), [](const auto& left, const auto& right) { return left.name < right.name; });
+  return guests;
+}
+
+std::string misfit(const WarmGuest& guest, const WarmMachine& machine) {
+  if (!is_whole(guest)) return "its file was cut off";
+  std::set<std::string> names;
+  for (const auto& [part, value] : guest.machine.parts) names.insert(part);
+  for (const auto& [part, value] : machine.parts) names.insert(part);
+  std::string others;
+  for (const std::string& part : names) {
+    const auto then = guest.machine.parts.find(part), now = machine.parts.find(part);
+    const bool same = then != guest.machine.parts.end() && now != machine.parts.end() && then->second == now->second;
+    if (!same) others += (others.empty() ? "other " : ", ") + part;
+  }
+  if (others.empty() && !counts_alike(guest)) return "the processor's counter runs at another rate";
+  return others;
+}
+
+bool remove_warm_guest(const fs::path& home, const std::string& name) {
+  const fs::path all = place_of(home);
+  if (!is_name(name) || !fs::exists(all / name)) return false;
+  const FileLock lock(all / ".lock", FileLock::Mode::Exclusive);
+  const TempDirectory aside(all);
+  std::error_code none;
+  fs::rename(all / name, aside.path() / "old", none);
+  sync_directory(all);
+  return !none;
+}
+
+}  // namespace dsec::runners

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <filesystem>
+
+#include "core/engine/home.h"
+#include "core/engine/runner.h"
+#include "core/model/sandbox_spec.h"
+#include "runners/vm/warm_store.h"
+
+namespace dsec::runners {
+
+/// Saves a guest of that memory and so many processors, from which sandboxes with such limits go on; removes those that
+/// the same kernel or VMM has none of any more. `microvms` reclaims what was made for it: as a sandbox, so that gc
+/// finds it if this process is killed. Needs root. Throws Error.
+WarmGuest warm_up(const engine::Home& home, engine::Runner& microvms, const Limits& limits);
+
+/// Of each saved guest what is other here than it was, as misfit() tells.
+struct WarmGuestHere {
+  WarmGuest guest;
+  std::string misfit;
+};
+std::vector<WarmGuestHere> warm_guests_here(const engine::Home& home, std::vector<std::string>& problems);
+
+}  // namespace dsec::runners
