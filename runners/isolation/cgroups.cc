@@ -21,6 +21,7 @@ namespace dsec::runners {
 namespace {
 
 constexpr char kKeepers[] = "keepers";
+constexpr std::chrono::milliseconds kExitTimeout{5'000};
 
 /// The v2 hierarchy of a host that does not show it, as a mount that is attached nowhere.
 UniqueFd detached_v2() {
@@ -229,8 +230,23 @@ UniqueFd CgroupHost::keepers_group() const {
   }
 }
 
+namespace {
+
+/// A group that lists nobody and cannot be removed has processes on their way out, which are waited for in any case:
+/// they may have memory and filesystems to give back first.
+void remove_keepers_group(int parent, std::chrono::milliseconds patience) {
+  const auto begin = std::chrono::steady_clock::now();
+  while (::unlinkat(parent, kKeepers, AT_REMOVEDIR) != 0 && errno == EBUSY) {
+    const UniqueFd group = open_group(parent, kKeepers);
+    const bool all_leave = group && words_in(group.get(), "cgroup.procs").empty();
+    if (std::chrono::steady_clock::now() > begin + (all_leave ? kExitTimeout : patience)) return;
+    ::usleep(1000);
+  }
+}
+
+}  // namespace
+
 void CgroupHost::remove_unused_parents(std::chrono::milliseconds patience) const {
-  const auto end = std::chrono::steady_clock::now() + patience;
   const std::lock_guard lock(state_->mutex);
   for (State::Hierarchy& hierarchy : state_->list) {
     if (hierarchy.of_classes) continue;  // it is the administrator's
@@ -239,9 +255,7 @@ void CgroupHost::remove_unused_parents(std::chrono::milliseconds patience) const
     hierarchy.parent.reset();
     const UniqueFd parent = open_group(hierarchy.mount.get(), path);
     if (!parent || ::flock(parent.get(), LOCK_EX | LOCK_NB) != 0) continue;
-    while (hierarchy.v2 && ::unlinkat(parent.get(), kKeepers, AT_REMOVEDIR) != 0 && errno == EBUSY &&
-           std::chrono::steady_clock::now() < end)
-      ::usleep(1000);
+    if (hierarchy.v2) remove_keepers_group(parent.get(), patience);
     // Both fail while somebody is in them, and that is right. The lock ends with the descriptor.
     ::unlinkat(hierarchy.mount.get(), path.c_str(), AT_REMOVEDIR);
   }

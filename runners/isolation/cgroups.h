@@ -52,8 +52,8 @@ class CgroupHost {
   UniqueFd keepers_group() const;
   /// Removes our parent groups where nobody is left in them, and no other process is about to make a sandbox. Whoever
   /// ends with a CgroupHost calls it, so that hosts and tests are left as they were. Descriptors that SandboxCgroups
-  /// gave out stay valid only in groups that are still there. `patience`: for processes that were told to end, which
-  /// leave their group as the last thing they do.
+  /// gave out stay valid only in groups that are still there. `patience`: for processes that were told to end, and
+  /// have not begun to; those that have are waited for.
   void remove_unused_parents(std::chrono::milliseconds patience = {}) const;
 
  private:
