@@ -53,6 +53,9 @@ def pytest_testnodedown(node, error):
 
 
 def pytest_terminal_summary(terminalreporter, config):
+    if listed := os.environ.get("DSEC_FAILED_TESTS"):
+        reports = terminalreporter.stats.get("failed", []) + terminalreporter.stats.get("error", [])
+        Path(listed).write_text("".join(f"{name}\n" for name in sorted({report.nodeid for report in reports})))
     if config.option.markexpr == "alone":
         return  # told by the run of the others
     for (file, reason), count in sorted(config.stash.get(LEFT_OUT, {}).items()):
