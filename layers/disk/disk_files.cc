@@ -38,10 +38,17 @@ DiskFacts DiskFacts::read(const fs::path& disk) {
   return facts;
 }
 
-void DiskFacts::write(const fs::path& disk) const {
+std::string DiskFacts::text() const {
   Json json{{"format", kFormat}, {"size", size}, {"below", below}, {"layers", layers}};
   if (top != 0) json["top"] = top;
-  write_file_atomic(disk / kStack, canonical_json(json) + "\n");
+  return canonical_json(json) + "\n";
+}
+
+void DiskFacts::write(const fs::path& disk) const { write_file_atomic(disk / kStack, text()); }
+
+void DiskFacts::write_new(const fs::path& disk) const {
+  const UniqueFd file = open_file(disk / kStack, O_WRONLY | O_CREAT | O_EXCL, 0644);
+  write_all(file.get(), text());
 }
 
 fs::path layer_file(const fs::path& disk, std::uint64_t number) { return disk / (std::to_string(number) + ".obd"); }

@@ -18,6 +18,11 @@ struct DiskFacts {
   static DiskFacts read(const std::filesystem::path& disk);
   /// A crash leaves the old or the new file.
   void write(const std::filesystem::path& disk) const;
+  /// Of a directory that has no name yet: not made durable.
+  void write_new(const std::filesystem::path& disk) const;
+
+ private:
+  std::string text() const;
 };
 
 /// Where a layer's bytes are, and the index of one that is written to.

@@ -122,7 +122,8 @@ class ServedDisks final : public engine::MachineDisks {
       throw usage_error("a disk of " + std::to_string(facts.size) + " bytes has no whole number of sectors");
     facts.top = facts.layers.size() + 1;
     make_top(made.path(), facts.top, facts.size, parent);
-    facts.write(made.path());
+    // Like its lease: after a power cut there is no machine that it could be of.
+    facts.write_new(made.path());
     for (const fs::path& path : {layer_file(made.path(), facts.top), index_file(made.path(), facts.top), made.path()})
       give_to_server(path);
     put_in_place(made.path(), disk);
