@@ -12,6 +12,7 @@
 #include "layers/build/downloads.h"
 #include "layers/build/run_mounts.h"
 #include "layers/build/step_cache.h"
+#include "layers/disk/machine_disks.h"
 #include "layers/erofs/mkfs.h"
 #include "layers/mount/layer_mounter.h"
 #include "registry/gc/leftovers.h"
@@ -71,6 +72,7 @@ struct Wiring::Parts {
   std::unique_ptr<engine::BlobLoader> loader;
   std::unique_ptr<engine::LayerMounter> mounter;
   std::unique_ptr<engine::LayerPacker> packer;
+  std::unique_ptr<engine::MachineDisks> disks;
   std::unique_ptr<engine::Runner> container, microvm;
   std::unique_ptr<engine::LocalEngine> engine;
 };
@@ -139,7 +141,9 @@ engine::Runners Wiring::runners() {
   std::error_code unknown;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", unknown);
   if (!parts_->container) parts_->container = runners::make_container_runner(home(), program);
-  if (!parts_->microvm) parts_->microvm = runners::make_microvm_runner(home(), *parts_->container, program);
+  if (!parts_->disks) parts_->disks = layers::make_machine_disks();
+  if (!parts_->microvm)
+    parts_->microvm = runners::make_microvm_runner(home(), *parts_->container, *parts_->disks, program);
   return {{"container", *parts_->container}, {"fncall", *parts_->container}, {"microvm", *parts_->microvm}};
 }
 

@@ -9,14 +9,14 @@ readonly packages_test="python3 python3-pytest python3-pytest-timeout python3-py
 # Servers and tools of the lane that talks to registries.
 readonly packages_registry="docker-registry skopeo umoci apache2-utils openssl nginx nodejs npm python3-botocore"
 # What the sandbox lane compares with, looks at pages with, and installs.
-readonly packages_sandbox="buildah chromium pandoc"
+readonly packages_sandbox="buildah chromium pandoc libnbd-bin qemu-utils"
 readonly packages_guest="qemu-system-x86 cpio mmdebstrap"
 # The lane that starts virtual machines.
 readonly packages_vm="qemu-system-x86 e2fsprogs busybox-static"
 readonly packages_lint="clang-format-14 shellcheck"
 readonly packages_tidy="clang-tidy"
 readonly packages_clang="clang libclang-rt-dev"
-readonly packages_bench="python3 podman runc bubblewrap mmdebstrap docker-registry skopeo umoci iproute2 dpkg-dev"
+readonly packages_bench="python3 podman qemu-utils runc bubblewrap mmdebstrap docker-registry skopeo umoci iproute2 dpkg-dev"
 readonly packages_demo="mmdebstrap git python3 dpkg-dev"
 # Makes the man pages that are installed.
 readonly packages_install="pandoc"

@@ -18,6 +18,7 @@ struct DriveRate {
 struct MachineDrive {
   std::string id;              ///< [a-z0-9]{1,20}: also its serial number, where the machine has such
   std::filesystem::path file;  ///< empty: a place for one, in a machine that goes on from a snapshot or is made for one
+  std::filesystem::path nbd = {};  ///< instead of `file`: a unix socket at which it is served by NBD
   bool read_only = true;
   DriveRate rate = {};
 };

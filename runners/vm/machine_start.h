@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/engine/machine_disks.h"
 #include "core/engine/runner.h"
 #include "runners/container/guest_place.h"
 #include "runners/container/launch.h"
@@ -25,6 +26,8 @@ struct MachineParts {
   int program;  ///< load_guest_program()
   const std::filesystem::path& dsec;
   const Egress& egress;
+  engine::MachineDisks* disks;  ///< null: of machines without one
+  std::filesystem::path home;
   std::filesystem::path vmm;  ///< QEMU
   Accelerator accelerator;
   std::filesystem::path kernel, initramfs;

@@ -24,6 +24,8 @@ namespace {
 // numbers have one each.
 static_assert(kQemuDrives == 24 - 3);
 constexpr std::uint64_t kDiskRate = 4ull << 30;
+// For as long requests wait for what serves a disk to come back.
+constexpr std::chrono::seconds kReconnect{60};
 constexpr char kBalloon[] = "/machine/peripheral/balloon";
 
 // A comma would begin another option.
@@ -179,39 +181,43 @@ class Qemu final : public Vmm {
  private:
   static void add_drive(std::vector<std::string>& argv, const MachineDrive& drive) {
     const auto add_node = [&](const Json& node) { argv.insert(argv.end(), {"-blockdev", canonical_json(node)}); };
-    if (drive.file.empty()) {
+    if (drive.file.empty() && drive.nbd.empty()) {
       add_node({{"driver", "null-co"}, {"size", 0}, {"node-name", drive.id}, {"read-only", true}});
       add_device(argv, drive.id, drive.id);
       return;
     }
-    // What lies below is cached by the host once for all machines that read it, and zeros of a writable disk become
-    // holes.
-    add_node({{"driver", "file"},
-              {"filename", drive.file.native()},
-              {"node-name", "file-" + drive.id},
-              {"read-only", drive.read_only},
-              {"discard", drive.read_only ? "ignore" : "unmap"}});
-    Json format{{"driver", "raw"},
-                {"file", "file-" + drive.id},
-                {"node-name", drive.id},
+    Json node{{"driver", "nbd"}, {"node-name", drive.id}, {"read-only", drive.read_only}};
+    if (drive.nbd.empty()) {
+      // What lies below is cached by the host once for all machines that read it.
+      add_node({{"driver", "file"},
+                {"filename", drive.file.native()},
+                {"node-name", "file-" + drive.id},
                 {"read-only", drive.read_only},
-                {"discard", drive.read_only ? "ignore" : "unmap"}};
-    if (!drive.read_only) format["detect-zeroes"] = "unmap";
-    add_node(format);
-    std::string node = drive.id;
+                {"discard", drive.read_only ? "ignore" : "unmap"}});
+      node["driver"] = "raw";
+      node["file"] = "file-" + drive.id;
+    } else {
+      node["server"] = {{"type", "unix"}, {"path", drive.nbd.native()}};
+      node["reconnect-delay"] = kReconnect.count();
+    }
+    node["discard"] = drive.read_only ? "ignore" : "unmap";
+    // Zeros become holes.
+    if (!drive.read_only) node["detect-zeroes"] = "unmap";
+    add_node(node);
+    std::string top = drive.id;
     if (drive.rate != DriveRate{}) {
       std::string limits = "throttle-group,id=rate-" + drive.id;
       if (drive.rate.bytes) limits += ",x-bps-total=" + std::to_string(drive.rate.bytes);
       if (drive.rate.operations) limits += ",x-iops-total=" + std::to_string(drive.rate.operations);
       argv.insert(argv.end(), {"-object", limits});
-      node = "slow-" + drive.id;
+      top = "slow-" + drive.id;
       add_node({{"driver", "throttle"},
                 {"file", drive.id},
-                {"node-name", node},
+                {"node-name", top},
                 {"throttle-group", "rate-" + drive.id},
                 {"read-only", drive.read_only}});
     }
-    add_device(argv, node, drive.id);
+    add_device(argv, top, drive.id);
   }
 
   static void add_device(std::vector<std::string>& argv, const std::string& node, const std::string& serial) {

@@ -130,7 +130,8 @@ bool mount_disk(const char* device, const char* target, Failure& failure) {
   const char* const path = find_drive(wanted, found);
   if (!path) return found.clear(), no_drive(wanted, failure);
   make_directory(target, 0755);
-  const long done = mount_at(path, target, "ext4", kNoDev, nullptr);
+  // Deleted files give their space back to the host.
+  const long done = mount_at(path, target, "ext4", kNoDev, "discard");
   found.clear();
   if (done < 0) return failure.set("mount the disk", device, done), false;
   return true;

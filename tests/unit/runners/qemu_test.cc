@@ -61,6 +61,22 @@ TEST_CASE("layers are read-only drives, and the disk gives back what is deleted"
   CHECK(parse_json(nodes[3], "node")["discard"] == "unmap");
 }
 
+TEST_CASE("a disk that is served by NBD is waited for when its server is replaced", "[runners][qemu]") {
+  MachineSpec spec = machine();
+  spec.drives[1] = {.id = "disk", .file = {}, .nbd = "/machine/disk.sock", .read_only = false};
+  const auto argv = make_qemu("/qemu", Accelerator::Tcg)->command(spec);
+  const auto nodes = values_of(argv, "-blockdev");
+  REQUIRE(nodes.size() == 3);
+  CHECK(parse_json(nodes[2], "node") == Json{{"driver", "nbd"},
+                                             {"node-name", "disk"},
+                                             {"server", {{"type", "unix"}, {"path", "/machine/disk.sock"}}},
+                                             {"reconnect-delay", 60},
+                                             {"read-only", false},
+                                             {"discard", "unmap"},
+                                             {"detect-zeroes", "unmap"}});
+  CHECK(has(argv, "virtio-blk-device,drive=disk,serial=disk"));
+}
+
 TEST_CASE("a drive with a rate goes through a throttle", "[runners][qemu]") {
   MachineSpec spec = machine();
   spec.drives[1].rate = {.bytes = 1 << 20, .operations = 100};
