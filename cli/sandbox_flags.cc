@@ -214,6 +214,23 @@ void put_flags(const SandboxFlags& flags, engine::SandboxRequest& request) {
   if (flags.accept_conflicts) spec.accept_conflicts = true;
 }
 
+// The layers of a context are those that its edge has; what names something of this host means nothing there.
+SandboxSpec compose_there(Wiring& wiring, const SandboxFlags& flags, const engine::SandboxRequest& request) {
+  const auto refuse = [&](bool given, const char* what) {
+    if (given)
+      throw usage_error(std::string(what) + " is for sandboxes of this host, and the context is " +
+                        quote(wiring.context()))
+          .hint("leave it out");
+  };
+  refuse(!flags.binds.empty(), "-v");
+  refuse(!flags.registries.empty(), "--registry");
+  refuse(flags.on_demand, "--on-demand");
+  const auto get = [&](const LayerRef& ref) { return wiring.engine().layer(ref); };
+  std::vector<engine::StoredLayer> layers;
+  for (const LayerRef& ref : request.layers) layers.push_back(get(ref));
+  return engine::compose_spec(engine::with_lowers(get, std::move(layers)), request);
+}
+
 }  // namespace
 
 SandboxSpec compose(Invocation& call, const SandboxFlags& flags) {
@@ -222,6 +239,7 @@ SandboxSpec compose(Invocation& call, const SandboxFlags& flags) {
       environment ? request_of_environment(flags.what.front(), flags.file, parse_labels(flags.args))
                   : request_of_layers(flags);
   put_flags(flags, request);
+  if (!call.wiring().context().empty()) return compose_there(call.wiring(), flags, request);
   std::vector<engine::StoredLayer> layers;
   try {
     layers = find_or_pull(call, request.layers, flags.registries, pull_mode(flags.on_demand), flags.offline);

@@ -83,6 +83,7 @@ void run(const std::vector<std::string>& names, Invocation& call) {
 void add_stats(Command& root) {
   auto names = std::make_shared<std::vector<std::string>>();
   Command& verb = root.verb("stats", "Show what sandboxes use: CPU, memory, processes, disk");
+  verb.reaches(Command::Reach::Context);
   verb.positionals("SANDBOX", *names, "Id, unique beginning of an id, or name (default: all that run)", 0);
   verb.note("With -o json, one object a line; a limit of 0 means none.");
   verb.runs([names](Invocation& call) { run(*names, call); });

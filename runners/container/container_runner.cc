@@ -420,7 +420,8 @@ void ContainerRunner::logs(const fs::path& directory, const engine::LogOptions& 
   std::optional<Channel> channel;
   if (options.follow && listed && info->running) channel = Channel::connect(directory);
   if (channel) {
-    follow_exec(std::move(*channel), exec_id, filtered, [&] { filter.flush(); });
+    follow_exec(
+        std::move(*channel), exec_id, filtered, [&] { filter.flush(); }, options.go_on);
     return;
   }
   if (listed) parts = engine::open_spool(directory, exec_id);
