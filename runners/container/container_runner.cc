@@ -226,6 +226,7 @@ class ContainerRunner final : public engine::Runner {
   void release_shared() override {
     keepers_.clear();
     namespaces_.clear();
+    place_.release();
     egress_.release();
     cgroups().remove_unused_parents(kLeaveTimeout);
   }
