@@ -74,11 +74,6 @@ class ContainerRunner final : public engine::Runner {
         dsec_(std::move(dsec)),
         host_id_(home.host_id()),
         egress_(home.run(), [this] { return procs_of_keepers(cgroups()); }) {}
-  ~ContainerRunner() override {
-    keepers_.clear();
-    if (cgroups_) cgroups_->remove_unused_parents();
-  }
-
   void check(SandboxSpec& spec) override {
     if (::geteuid() != 0)
       throw failure("running sandboxes needs root").hint("sudo dsec …; importing, building and publishing do not");
