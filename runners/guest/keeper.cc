@@ -60,6 +60,11 @@ void kill_sandbox() {
 }
 }  // namespace
 
+bool complete_sandbox(Failure& failure) {
+  if (keeper.complete || !(keeper.config.flags & wire::kStartLater)) return true;
+  return keeper.complete = add_late_mounts(keeper.config, keeper.init_pidfd, failure);
+}
+
 void note_activity() { keeper.idle_since_us = monotonic_us(); }
 
 bool is_busy() {
