@@ -143,6 +143,7 @@ struct Keeper {
   uint64_t kill_us;                         ///< when a machine that was told to end is killed; 0: it was not
   bool ending, init_ended;
   bool complete;       ///< it has the mounts that were left for its first command
+  bool has_state;      ///< state.json is there
   bool unmade;         ///< nobody has it, as its making was given up: it leaves no record
   bool at_once;        ///< it is not to end in its own time
   Client* creator;     ///< whoever makes the sandbox, as long as it is there
