@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <deque>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -66,6 +67,13 @@ UniqueFd procs_of_keepers(const CgroupHost& cgroups) {
   return procs;
 }
 
+// Of a sandbox that this process made.
+struct OwnKeeper {
+  fs::path directory;
+  Channel channel;
+  bool waits;  ///< its sandbox has ended, and it waits for another
+};
+
 class ContainerRunner final : public engine::Runner {
  public:
   ContainerRunner(const engine::Home& home, fs::path dsec)
@@ -74,11 +82,6 @@ class ContainerRunner final : public engine::Runner {
         dsec_(std::move(dsec)),
         host_id_(home.host_id()),
         egress_(home.run(), [this] { return procs_of_keepers(cgroups()); }) {}
-  ~ContainerRunner() override {
-    keepers_.clear();
-    if (cgroups_) cgroups_->remove_unused_parents();
-  }
-
   void check(SandboxSpec& spec) override {
     if (::geteuid() != 0)
       throw failure("running sandboxes needs root").hint("sudo dsec …; importing, building and publishing do not");
@@ -100,11 +103,13 @@ class ContainerRunner final : public engine::Runner {
     try {
       engine::RunnerStatus status;
       status.state = engine::SandboxState::Running;
-      status.keeper_pid = start_sandbox({place_, keepers_, namespaces_, cgroups(), program(), dsec_}, request);
+      StartedSandbox started = start_sandbox({place_, keepers_, namespaces_, cgroups(), program(), dsec_}, request);
+      status.keeper_pid = started.keeper_pid;
       // Nothing of the user's runs yet.
       if (request.spec.network == NetworkMode::Policy)
         egress_.attach(request.directory, request.trajectory, request.spec.network_plan,
                        pidfd_of_init(request.directory).get());
+      if (started.keeper) remember_keeper(request.directory, std::move(*started.keeper));
       return status;
     } catch (...) {
       const std::exception_ptr failed = std::current_exception();
@@ -194,8 +199,10 @@ class ContainerRunner final : public engine::Runner {
 
   void stop(const fs::path& directory, milliseconds grace) override {
     const auto count = static_cast<std::uint64_t>(std::max<std::int64_t>(grace.count(), 0));
+    const std::string request = FrameText().u64(count).text();
+    if (stop_by_maker(directory, request, grace + kRemoveTimeout)) return;
     // A keeper that does not answer in time has lost its sandbox: reclaim ends both.
-    if (!await_end(directory, wire::Type::Stop, FrameText().u64(count).text(), grace + kRemoveTimeout))
+    if (!await_end(directory, wire::Type::Stop, request, grace + kRemoveTimeout))
       throw failure("the sandbox did not stop").hint("dsec rm --force kills its keeper, too");
   }
 
@@ -210,6 +217,7 @@ class ContainerRunner final : public engine::Runner {
 
   void release(const fs::path& directory) override {
     kill_keeper(directory);
+    take_keeper_back(directory);
     const std::string id = directory.filename().native();
     SandboxCgroups::remove(cgroups(), id, kRemoveTimeout);
     release_writable_layer(directory);
@@ -224,8 +232,13 @@ class ContainerRunner final : public engine::Runner {
   }
 
   void release_shared() override {
+    {
+      const std::lock_guard lock(mutex_);
+      own_keepers_.clear();
+    }
     keepers_.clear();
     namespaces_.clear();
+    place_.release();
     egress_.release();
     cgroups().remove_unused_parents(kLeaveTimeout);
   }
@@ -277,6 +290,50 @@ class ContainerRunner final : public engine::Runner {
     const std::lock_guard lock(mutex_);
     if (!program_) program_ = load_guest_program();
     return program_.get();
+  }
+
+  void remember_keeper(const fs::path& directory, Channel channel) {
+    constexpr std::size_t kMost = 32;
+    const std::lock_guard lock(mutex_);
+    if (own_keepers_.size() == kMost) own_keepers_.pop_front();
+    own_keepers_.push_back({directory, std::move(channel), false});
+  }
+
+  std::optional<OwnKeeper> take_own_keeper(const fs::path& directory) {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(own_keepers_.begin(), own_keepers_.end(),
+                                    [&](const OwnKeeper& each) { return each.directory == directory; });
+    if (found == own_keepers_.end()) return std::nullopt;
+    std::optional<OwnKeeper> keeper = std::move(*found);
+    own_keepers_.erase(found);
+    return keeper;
+  }
+
+  // Its keeper then waits for another sandbox. False when this process has not made it, or its keeper ends, too.
+  bool stop_by_maker(const fs::path& directory, const std::string& request, milliseconds timeout) {
+    std::optional<OwnKeeper> keeper = take_own_keeper(directory);
+    if (!keeper || keeper->waits) return false;
+    try {
+      keeper->channel.send(wire::Type::Stop, request);
+      for (;;) {
+        const std::optional<Frame> frame = keeper->channel.receive(timeout);
+        if (!frame) return false;
+        if (frame->type == wire::Type::Waiting) break;
+      }
+    } catch (const KeeperGone&) {
+      return false;
+    }
+    keeper->waits = true;
+    const std::lock_guard lock(mutex_);
+    own_keepers_.push_back(*std::move(keeper));
+    return true;
+  }
+
+  // By who holds the sandbox's lock: nobody takes its keeper for the sandbox's any more then, and so nobody who means
+  // the sandbox ends another with it.
+  void take_keeper_back(const fs::path& directory) {
+    std::optional<OwnKeeper> keeper = take_own_keeper(directory);
+    if (keeper && keeper->waits) keepers_.give_back(std::move(keeper->channel));
   }
 
   static std::vector<engine::ExecInfo> list_running(const fs::path& directory) {
@@ -356,6 +413,7 @@ class ContainerRunner final : public engine::Runner {
   UniqueFd program_;
   KeeperSupply keepers_;
   NamespaceSupply namespaces_;
+  std::deque<OwnKeeper> own_keepers_;  ///< of the last sandboxes that this process made, as far as it is known
   const Egress egress_;
 };
 

@@ -59,10 +59,13 @@ class Starter {
   Starter(const StartParts& parts, RunnerRequest& request)
       : parts_(parts), request_(request), spec_(request.spec), directory_(request.directory) {}
 
-  /// The pid of its keeper.
-  int run() {
+  StartedSandbox run() {
     // In the order in which the keeper needs it: it starts, then makes namespaces, while we go on here.
-    const std::unique_ptr<KeeperLaunch> launched = parts_.keepers.take(parts_.cgroups, parts_.program, directory_);
+    // One that becomes the remover has to know the way back, and cores are kept from others for good.
+    const bool alone = spec_.remove_at_end || spec_.limits.cpu_class == CpuClass::Latency;
+    const bool comes_back = !alone && parts_.keepers.wants_back();
+    const std::unique_ptr<KeeperLaunch> launched = parts_.keepers.take(
+        parts_.cgroups, parts_.program, directory_, alone ? KeeperSupply::Kind::New : KeeperSupply::Kind::Any);
     KeeperLaunch& keeper = *launched;
     const bool own_network = spec_.network != NetworkMode::Host;
     if (spec_.userns == UserNamespace::Auto) {
@@ -91,7 +94,8 @@ class Starter {
     keeper.finish();
     // From now on the processors are the sandbox's, which leaves some room.
     parts_.namespaces.begin();
-    return pid;
+    if (!comes_back) return {pid, std::nullopt};
+    return {pid, keeper.take_channel()};
   }
 
  private:
@@ -262,6 +266,7 @@ class Starter {
     std::uint32_t flags = 0;
     if (spec_.network == NetworkMode::Host) flags |= wire::kStartHostNetwork;
     if (user_namespace_) flags |= wire::kStartUserNamespace;
+    if (!spec_.made_for_command) flags |= wire::kStartLater;
     return {.sandbox = request_,
             .cgroups = cgroups,
             .flags = flags,
@@ -304,6 +309,6 @@ class Starter {
 
 }  // namespace
 
-int start_sandbox(const StartParts& parts, RunnerRequest& request) { return Starter(parts, request).run(); }
+StartedSandbox start_sandbox(const StartParts& parts, RunnerRequest& request) { return Starter(parts, request).run(); }
 
 }  // namespace dsec::runners

@@ -217,6 +217,7 @@ void stop_machine_commands() {
 
 void stop(Client& client, uint64_t grace_ms) {
   client.waits_for_end = true;
+  if (&client == keeper.creator) keeper.goes_on = true;
   if (keeper.ending || keeper.stop_us) return;
   int target = 0;
   for (const Command* command = keeper.commands; command; command = command->next) {
@@ -231,6 +232,12 @@ void stop(Client& client, uint64_t grace_ms) {
   if (keeper.config.is_machine()) return stop_machine_commands();
   // Without a main command PID 1 hands it to everybody.
   sys(__NR_kill, target ? target : keeper.init_pid, keeper.config.stop_signal);
+}
+
+void resume(Client& client) {
+  Failure failure = {};
+  if (!complete_sandbox(failure)) return send_failure(client, failure);
+  send(client, wire::Type::Done, nullptr, 0);
 }
 
 bool begin(Client& client, wire::Reader& reader) {
@@ -422,7 +429,7 @@ bool handle(Client& client, wire::Type type, const char* data, size_t size) {
       pause(client);
       return true;
     case wire::Type::Resume:
-      send(client, wire::Type::Done, nullptr, 0);
+      resume(client);
       return true;
     case wire::Type::Hold:
       hold(client);

@@ -142,8 +142,11 @@ struct Keeper {
   uint64_t end_us, idle_since_us, stop_us;  ///< monotonic; 0: none
   uint64_t kill_us;                         ///< when a machine that was told to end is killed; 0: it was not
   bool ending, init_ended;
+  bool complete;       ///< it has the mounts that were left for its first command
+  bool has_state;      ///< state.json is there
   bool unmade;         ///< nobody has it, as its making was given up: it leaves no record
   bool at_once;        ///< it is not to end in its own time
+  bool goes_on;        ///< who made the sandbox has told it to end, and may want another
   Client* creator;     ///< whoever makes the sandbox, as long as it is there
   bool attended;       ///< who started the main command was there at its end, and removes the sandbox if it is to go
   const char* state;   ///< as state.json has it
@@ -160,6 +163,8 @@ void unwatch(Source& source);
 /// Ends everything in the sandbox; the rest happens when PID 1 is reaped.
 void begin_end(const char* state, const char* reason);
 void note_activity();
+/// Before something is done inside: the sandbox has all its mounts. False with `failure` set.
+bool complete_sandbox(Failure& failure);
 /// A command runs, or somebody is attached to one.
 bool is_busy();
 

@@ -22,7 +22,8 @@ inline constexpr char kSocketName[] = "control.sock";
 
 enum class Type : uint16_t {
   // dsec to keeper
-  Start = 1,     ///< what guest/config.h reads, with descriptors; only as the first frame on the keeper's descriptor 3
+  Start = 1,     ///< what guest/config.h reads, with descriptors; only on the keeper's descriptor 3, as its first frame
+                 ///< or after Waiting
   Exec = 2,      ///< u32 ExecFlags, u16 rows, u16 columns, u64 timeout_ms, u64 output_limit, str user, str workdir,
                  ///< strs argv, strs env; 0 and empty: the sandbox's own; str op_id (empty: none), u32 origin (place in
                  ///< kOrigins), str request (JSON as it is recorded)
@@ -48,8 +49,9 @@ enum class Type : uint16_t {
                       ///< (none: a file in memory), u32 MountKind, str target, str content of such a file; only after
                       ///< Start, and before its answer
   Pause = 20,         ///< answered by Done when everything is frozen and its memory was given back, or by Failed
-  Resume = 21,        ///< answered by Done; every other request resumes, too, but for those that
-                      ///< only look (List, SessionList, Wait), record (Begin, End) or freeze
+  Resume = 21,        ///< answered by Done when it runs and has all its mounts, or by Failed; every other request
+                      ///< resumes, too, but for those that only look (List, SessionList, Wait), record (Begin, End)
+                      ///< or freeze
   Update =
       23,  ///< u64 lifetime_ms, u64 idle_ms, u64 idle_pause_ms, u64 output_limit (0: none), u32 UpdateFlags, u32 count,
            ///< for each group of a limit u32 parent, u32 tasks (descriptors), str name; answered by Done
@@ -76,6 +78,8 @@ enum class Type : uint16_t {
                   ///< when that one has ended
   Begun = 43,     ///< u64 sequence; 0: nothing is recorded
   Recorded = 44,  ///< u64 sequence
+  Waiting = 48,   ///< nothing; to who sent Start, and Stop on the same connection: the sandbox has ended, and another
+                  ///< Start may follow
   Relayed = 46,   ///< u32 errno (0: none), str message (empty: it went well)
   Controlled = 47,  ///< u16 channel::Type of the answer, then its fields
   Session = 80,     ///< str id, str name, u32 whether it has a TTY, u64 time_us when it was opened, u32 commands so
@@ -115,6 +119,7 @@ enum StartFlags : uint32_t {
   kStartMachine = 64,        ///< PID 1 is a VMM, which the frame's last fields tell: strs argv, u32 descriptor of what
                              ///< it says on its standard error; commands run in its guest, see guest_channel.h
   kStartEgress = 128,        ///< and what the guest's sandbox sends goes out in the machine's network namespace
+  kStartLater = 256,         ///< /dev/pts and /dev/shm come with the first command, or Resume
 };
 
 enum RelayFlags : uint32_t {
