@@ -18,6 +18,7 @@ void end_all(Wiring& wiring) {
     wiring.local_engine().remove(each.id, true);
   engine::sweep_sandboxes(wiring.home(), wiring.runners(), false);
   wiring.mounter().unmount_unused({});
+  engine::release_shared(wiring.home(), wiring.runners());
 }
 
 }  // namespace
