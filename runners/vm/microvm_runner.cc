@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -26,6 +27,7 @@
 #include "runners/vm/machine_root.h"
 #include "runners/vm/machine_start.h"
 #include "runners/vm/machine_streams.h"
+#include "runners/vm/pmem_plan.h"
 #include "runners/vm/warm_store.h"
 #include "runners/vm/written_copy.h"
 
@@ -146,7 +148,10 @@ class MicrovmRunner final : public engine::Runner, public engine::WrittenCopier 
     try {
       const GuestKernel guest = kernel();
       MachineParts parts = machine_parts(guest);
-      const WarmMachine machine = warm_machine(parts, guest, request.spec.limits);
+      parts.mapped = choose_mapped(request.spec.pmem, request.stack.images, home_.store(),
+                                   request.spec.limits.memory.value_or(kMachineMemory));
+      parts.pmem = std::find(parts.mapped.begin(), parts.mapped.end(), true) != parts.mapped.end();
+      const WarmMachine machine = warm_machine(parts, guest, request.spec.limits, parts.pmem);
       const std::optional<WarmGuest> warm = find_warm_guest(home_.root(), machine);
       if (warm) parts.warm = warm->state;
       engine::RunnerStatus status;
@@ -357,9 +362,19 @@ class MicrovmRunner final : public engine::Runner, public engine::WrittenCopier 
 
   MachineParts machine_parts(const GuestKernel& guest) {
     const fs::path qemu = vmm();
-    return {place_,       keepers_,        cgroups(), program(),
-            dsec_,        egress_,         qemu,      choose_accelerator(qemu, guest.kernel),
-            guest.kernel, guest.initramfs, {}};
+    return {place_,
+            keepers_,
+            cgroups(),
+            program(),
+            dsec_,
+            egress_,
+            qemu,
+            choose_accelerator(qemu, guest.kernel),
+            guest.kernel,
+            guest.initramfs,
+            {},
+            false,
+            {}};
   }
 
   GuestKernel kernel() const {
