@@ -23,6 +23,7 @@
 #include "runners/container/update.h"
 #include "runners/isolation/disk_image.h"
 #include "runners/isolation/writable_layer.h"
+#include "runners/vm/host_memory.h"
 #include "runners/vm/kernel_store.h"
 #include "runners/vm/machine_root.h"
 #include "runners/vm/machine_start.h"
@@ -295,6 +296,7 @@ class MicrovmRunner final : public engine::Runner, public engine::WrittenCopier 
     } else if (living_keeper(directory)) {
       stats = machine_stats(directory);
     }
+    if (record && living_keeper(directory)) stats.host_memory = host_memory(record->init_pid);
     stats.memory_limit = lease->spec.limits.memory.value_or(kMachineMemory);
     stats.pids_limit = lease->spec.limits.pids.value_or(0);
     stats.disk_limit = lease->spec.read_only ? 0 : lease->spec.limits.disk.value_or(kMachineDisk);
