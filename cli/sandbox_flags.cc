@@ -60,6 +60,8 @@ void declare(Command& command, SandboxFlags& flags) {
   command.flag("--accept-conflicts", flags.accept_conflicts,
                "Accept layers that put a file where another has a directory and the like");
   command.option("--backend", "NAME", flags.backend, "How the sandbox is isolated (default: container)");
+  command.choice("--pmem", flags.pmem, {"auto", "on", "off"},
+                 "Whether layers are memory of a microVM's guest (default: auto)");
 }
 
 void add_variable(std::vector<std::string>& env, const std::string& text) {
@@ -210,6 +212,7 @@ void put_flags(const SandboxFlags& flags, engine::SandboxRequest& request) {
   put(spec.idle_pause, flags.idle_pause);
   put_network(flags, spec);
   if (!flags.userns.empty()) spec.userns = flags.userns == "host" ? UserNamespace::Host : UserNamespace::Auto;
+  if (!flags.pmem.empty()) spec.pmem = pmem_use_from(flags.pmem);
   if (flags.read_only) spec.read_only = true;
   if (flags.accept_conflicts) spec.accept_conflicts = true;
 }

@@ -51,10 +51,18 @@ struct MadeSandbox {
   bool now = true;  ///< made by this call
 };
 
+/// What the VMM of a machine has of the host's memory, in bytes.
+struct HostMemory {
+  std::uint64_t own = 0;             ///< is free once it has ended
+  std::uint64_t shared = 0;          ///< pages of files that it has mapped: layers, its program
+  std::uint64_t part_of_shared = 0;  ///< of these, each divided by how many processes have it mapped
+};
+
 struct SandboxStats {
   std::uint64_t memory_bytes = 0, memory_limit = 0;  ///< limit 0: none
   std::optional<std::uint64_t> memory_peak;          ///< the most it had at once; empty where nothing counts it
   std::optional<std::uint64_t> memory_before_pause;  ///< of one that is paused, where a memory group counts it
+  std::optional<HostMemory> host_memory;             ///< of a machine, whose other figures are its guest's
   std::uint64_t cpu_usec = 0;
   std::uint64_t pids = 0, pids_limit = 0;
   std::uint64_t disk_bytes = 0, disk_limit = 0;  ///< of the writable layer

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/digest_of_part.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "registry/blob_download.h"
@@ -134,7 +135,8 @@ class OciPublisher : public Publisher {
       place_.client.push_blob(repository, blob.digest, {{}, source.get(), blob.size}, advance);
     } catch (const Error&) {
       // The registry refuses what has another digest; whose bytes are wrong is seen here.
-      if (const Digest found = digest_of_fd(source.get()); found != blob.digest) throw contents_.damaged(found);
+      if (const Digest found = digest_of_part(source.get(), blob.size); found != blob.digest)
+        throw contents_.damaged(found);
       throw;
     }
   }

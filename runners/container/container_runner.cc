@@ -89,6 +89,10 @@ class ContainerRunner final : public engine::Runner {
     check_mounts(spec, sandboxes_.parent_path());
     check_smallest(spec.limits);
     if (!spec.hostname.empty()) check_hostname(spec.hostname);
+    if (spec.pmem != PmemUse::Auto)
+      throw usage_error(
+          "a container reads its layers from the memory in which the host has them cached, whatever --pmem says")
+          .hint("--backend microvm");
     std::string why;
     if (!cgroups().has_lifecycle(&why)) throw failure("sandboxes need a v2 control group: " + why);
     cgroups().check(spec.limits);

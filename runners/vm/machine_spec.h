@@ -28,8 +28,13 @@ struct MachineDrive {
 struct MachinePmem {
   std::string id;
   std::filesystem::path file;
+  std::uint64_t size = 0;  ///< bytes
 };
 inline constexpr std::uint64_t kPmemAlignment = 2ull << 20;
+/// Bytes of addresses for all of them, in a machine that has room for any.
+inline constexpr std::uint64_t kPmemRoom = 256ull << 30;
+/// Images in such memory, each in two files.
+inline constexpr std::size_t kMostMapped = 24;
 
 /// A machine as a VMM is to make it. All paths are as the VMM sees them.
 struct MachineSpec {
@@ -39,6 +44,7 @@ struct MachineSpec {
   std::uint64_t memory = 512ull << 20;  ///< bytes, a multiple of 1 MiB
   std::vector<MachineDrive> drives;
   std::vector<MachinePmem> pmem;
+  bool has_pmem_room = false;      ///< for `pmem`: also of a machine that is saved before it has any
   bool restores = false;           ///< it goes on from a snapshot: MachineControl::load(), then resume()
   bool reports_free_pages = true;  ///< what the guest does not use goes back to the host
   /// The host's end of the byte channel: a unix socket that the VMM listens at.

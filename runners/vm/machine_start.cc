@@ -29,6 +29,7 @@
 #include "runners/vm/machine_disk.h"
 #include "runners/vm/machine_plan.h"
 #include "runners/vm/machine_root.h"
+#include "runners/vm/pmem_plan.h"
 #include "runners/vm/vmm_socket.h"
 
 namespace dsec::runners {
@@ -145,6 +146,10 @@ class MachineStarter {
       const engine::ImageFiles& image = request_.stack.images[i];
       const std::string name = "l" + std::to_string(i);
       std::vector<std::string>& devices = images_.emplace_back();
+      if (parts_.mapped.at(i)) {
+        devices = {add_pmem(image.meta, name + "m"), add_pmem(*image.data, name + "d")};
+        continue;
+      }
       devices.push_back(name + "m");
       add(image.meta, devices.back());
       if (!image.data) continue;
@@ -155,12 +160,21 @@ class MachineStarter {
     const unsigned cpus = machine_cpus(spec_.limits);
     const std::uint64_t memory = spec_.limits.memory.value_or(kMachineMemory);
     std::vector<MachineDrive> drives = std::move(machine_.drives);
-    machine_ = late_drives_ ? warm_spec(memory, cpus) : plain_spec(memory, cpus);
+    machine_ = late_drives_ ? warm_spec(memory, cpus, parts_.pmem) : plain_spec(memory, cpus, parts_.pmem);
+    machine_.pmem = std::move(pmem_);
     // Those of a saved guest lie in the first of the places that it has.
     for (std::size_t i = drives.size(); i < machine_.drives.size(); ++i) drives.push_back(machine_.drives[i]);
     machine_.drives = std::move(drives);
     machine_.restores = !parts_.warm.empty();
     if (clock_ != 0) machine_.command_line += " " + clock_words(clock_);
+  }
+
+  // The guest numbers them as they come.
+  std::string add_pmem(const fs::path& source, const std::string& id) {
+    const std::string target = "/drives/" + id;
+    files_.push_back({source, target, false});
+    pmem_.push_back({.id = id, .file = target, .size = make_mappable(source)});
+    return "/dev/pmem" + std::to_string(pmem_.size() - 1);
   }
 
   // A pipe that is read while the guest begins, and breaks then: a guest can fill no disk of the host with it.
@@ -371,7 +385,8 @@ class MachineStarter {
   std::uint64_t clock_ = 0;  ///< kHz of the counter, where the kernel has to be told
   bool late_drives_ = !parts_.warm.empty();
   std::vector<MachineFile> files_;
-  std::vector<std::vector<std::string>> images_;  ///< of each its drives
+  std::vector<std::vector<std::string>> images_;  ///< of each its devices
+  std::vector<MachinePmem> pmem_;
   MachineSpec machine_;
   std::optional<Hearer> errors_, console_;
 };

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -22,11 +23,13 @@
 #include "runners/container/update.h"
 #include "runners/isolation/disk_image.h"
 #include "runners/isolation/writable_layer.h"
+#include "runners/vm/host_memory.h"
 #include "runners/vm/kernel_store.h"
 #include "runners/vm/machine_disk.h"
 #include "runners/vm/machine_root.h"
 #include "runners/vm/machine_start.h"
 #include "runners/vm/machine_streams.h"
+#include "runners/vm/pmem_plan.h"
 #include "runners/vm/warm_store.h"
 #include "runners/vm/written_copy.h"
 
@@ -150,7 +153,10 @@ class MicrovmRunner final : public engine::Runner, public engine::WrittenCopier 
     try {
       const GuestKernel guest = kernel();
       MachineParts parts = machine_parts(guest);
-      const WarmMachine machine = warm_machine(parts, guest, request.spec.limits);
+      parts.mapped = choose_mapped(request.spec.pmem, request.stack.images, home_.store(),
+                                   request.spec.limits.memory.value_or(kMachineMemory));
+      parts.pmem = std::find(parts.mapped.begin(), parts.mapped.end(), true) != parts.mapped.end();
+      const WarmMachine machine = warm_machine(parts, guest, request.spec.limits, parts.pmem);
       const std::optional<WarmGuest> warm = find_warm_guest(home_.root(), machine);
       if (warm) parts.warm = warm->state;
       engine::RunnerStatus status;
@@ -297,6 +303,7 @@ class MicrovmRunner final : public engine::Runner, public engine::WrittenCopier 
     } else if (living_keeper(directory)) {
       stats = machine_stats(directory);
     }
+    if (record && living_keeper(directory)) stats.host_memory = host_memory(record->init_pid);
     stats.memory_limit = lease->spec.limits.memory.value_or(kMachineMemory);
     stats.pids_limit = lease->spec.limits.pids.value_or(0);
     stats.disk_limit = lease->spec.read_only ? 0 : lease->spec.limits.disk.value_or(kMachineDisk);
@@ -384,6 +391,8 @@ class MicrovmRunner final : public engine::Runner, public engine::WrittenCopier 
             choose_accelerator(qemu, guest.kernel),
             guest.kernel,
             guest.initramfs,
+            {},
+            false,
             {}};
   }
 

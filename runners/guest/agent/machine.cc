@@ -137,6 +137,15 @@ bool mount_disk(const char* device, const char* target, Failure& failure) {
   return true;
 }
 
+// It has drivers of its own, which only such a machine loads.
+static bool prepare_pmem(Failure& failure) {
+  static bool done;
+  if (done) return true;
+  done = true;
+  if (agent.late_drives) find_new_devices();
+  return load_modules("pmem", failure);
+}
+
 bool mount_drives(wire::Reader& reader, Failure& failure) {
   const uint32_t count = reader.u32();
   if (!reader.ok() || count > kMostImages) return failure.set("read", "the images", -EINVAL), false;
@@ -144,8 +153,7 @@ bool mount_drives(wire::Reader& reader, Failure& failure) {
   for (uint32_t i = 0; i < count; ++i) {
     Strings devices = {};
     if (!devices.read(reader)) return failure.set("read", "the images", -EINVAL), false;
-    // pmem has drivers of its own, which only such a machine loads.
-    if (devices.count && begins_with(devices.items[0], "/dev/pmem") && !load_modules("pmem", failure)) return false;
+    if (devices.count && begins_with(devices.items[0], "/dev/pmem") && !prepare_pmem(failure)) return false;
     const bool mounted = mount_image(i, devices, failure);
     if (mounted) devices.clear();
     if (!mounted) return false;
