@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/units.h"
+#include "core/base/variables.h"
 #include "core/base/yaml.h"
 
 namespace dsec {
@@ -448,17 +449,17 @@ Config Config::parse(const std::string& yaml, const std::string& origin) {
 }
 
 fs::path Config::user_file() {
-  if (const char* file = std::getenv("DSEC_CONFIG"); file && *file) return fs::absolute(file);
-  if (const char* base = std::getenv("XDG_CONFIG_HOME"); base && *base == '/')
+  if (const std::string file = variable("DSEC_CONFIG"); !file.empty()) return fs::absolute(file);
+  if (const std::string base = variable("XDG_CONFIG_HOME"); base.starts_with('/'))
     return fs::path(base) / "dsec/config.yaml";
-  if (const char* home = std::getenv("HOME"); home && *home == '/') return fs::path(home) / ".config/dsec/config.yaml";
+  if (const std::string home = variable("HOME"); home.starts_with('/'))
+    return fs::path(home) / ".config/dsec/config.yaml";
   throw usage_error("no place for the configuration is known").hint("set DSEC_CONFIG or HOME");
 }
 
 Config Config::load() {
   Config config;
-  const char* only = std::getenv("DSEC_CONFIG");
-  if (!only || !*only)
+  if (variable("DSEC_CONFIG").empty())
     if (const auto text = read_config(kSystemFile)) config = parse(*text, kSystemFile);
   const fs::path file = user_file();
   const auto text = read_config(file);

@@ -127,16 +127,20 @@ bool LayerTree::end_archive() {
   if (!waiting.empty())
     throw refusal(Refusal::HardlinkTarget, "entry " + quote(waiting.front().path) + " is a hard link to " +
                                                quote(waiting.front().target) + ", which is not there");
+  drop_archive();
+  ++archive_;
+  return any;
+}
+
+void LayerTree::drop_archive() {
+  own_.clear();
   pending_.clear();
   pending_.shrink_to_fit();
   whiteouts_.clear();
   opaques_.clear();
-  own_.clear();
   deleted_.clear();
   bookkeeping_.clear();
   bookkeeping_links_.clear();
-  ++archive_;
-  return any;
 }
 
 /// Links to entries that came later, and links to those links; what cannot be made stays in `waiting`.

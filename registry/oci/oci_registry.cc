@@ -12,6 +12,7 @@
 #include "registry/oci/indexed_blobs.h"
 #include "registry/oci/oci_remover.h"
 #include "registry/oci/reference.h"
+#include "registry/oci/referrers.h"
 
 namespace dsec::registry {
 namespace {
@@ -113,9 +114,8 @@ class OciPublisher : public Publisher {
     for (const std::string& content : {std::string(kEmptyConfig), text})
       if (const Digest digest = Digest::of(content); !place_.client.blob_size(place_.shelf(), digest))
         place_.client.push_blob(place_.shelf(), digest, {content, -1, content.size()}, [](std::uint64_t) {});
-    place_.client.push_manifest(
-        place_.shelf(), prefetch_tag(manifest.digest()), kImageManifestType,
-        prefetch_artifact(manifest, text, indexed_blobs(place_.client, place_.shelf(), manifest)));
+    push_referrer(place_.client, place_.shelf(), prefetch_tag(manifest.digest()),
+                  prefetch_artifact(manifest, text, indexed_blobs(place_.client, place_.shelf(), manifest)));
   }
 
  private:
