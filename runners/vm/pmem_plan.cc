@@ -64,7 +64,7 @@ std::vector<bool> choose_mapped(PmemUse use, const std::vector<engine::ImageFile
   if (bytes / kBytesPerStructure > memory / kAsked)
     throw usage_error("for layers of " + format_size(bytes) + " the guest's kernel needs " +
                       format_size(bytes / kBytesPerStructure) + " of its memory of " + format_size(memory))
-        .hint("--memory " + format_size(bytes / kBytesPerStructure * kAsked) + ", or --pmem auto");
+        .hint("--memory " + std::to_string((bytes / kBytesPerStructure * kAsked >> 20) + 1) + "MiB, or --pmem auto");
   return chosen;
 }
 

@@ -63,7 +63,7 @@ TEST_CASE("asked for, all that can be are mapped, or the reason is told", "[runn
   images.add(4000);
   CHECK(images.chosen(PmemUse::On, 512) == "ddmm");
   images.add(6000);
-  CHECK_THROWS_WITH(images.chosen(PmemUse::On, 512), Catch::Contains("of its memory of 512MiB"));
+  CHECK_THROWS_WITH(images.chosen(PmemUse::On, 512), Catch::Contains("of its memory of 512.0 MiB"));
   CHECK(images.chosen(PmemUse::On, 1024) == "ddmmm");
 }
 
