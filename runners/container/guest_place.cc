@@ -159,9 +159,10 @@ void GuestPlace::release() {
   begun_ = {};
   kept_.reset();
   const fs::path place = run_ / kName;
-  const NamespacePin pin = pin_in(place);
-  if (::geteuid() != 0 || !pin.find()) return;
-  if (const FileLock alone = FileLock::try_lock(lock_in(place), FileLock::Mode::Exclusive)) pin.remove();
+  std::error_code ignored;
+  if (::geteuid() != 0 || !fs::exists(place, ignored)) return;
+  // Whoever was killed while it was made may have left half of it.
+  if (const FileLock alone = FileLock::try_lock(lock_in(place), FileLock::Mode::Exclusive)) pin_in(place).remove();
 }
 
 }  // namespace dsec::runners
