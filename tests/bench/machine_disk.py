@@ -72,11 +72,13 @@ def through_qemu(work: Path) -> bool:
     tool("serve", disk, work / "disk.sock")
     images = [str(raw), f"nbd+unix:///?socket={work}/disk.sock"]
     # A step that is no divisor of the size goes all over it.
-    for name, size, step, write in (("write 4 KiB in order", 4096, 4096, True), ("write 4 KiB all over", 4096, 500_001 * 4096, True),
-                                    ("read 4 KiB in order", 4096, 4096, False), ("read 4 KiB all over", 4096, 500_001 * 4096, False),
-                                    ("write 256 KiB in order", 1 << 18, 1 << 18, True), ("read 256 KiB in order", 1 << 18, 1 << 18, False)):
-        compare(name, NO_GOAL, lambda: bench(images[0], size, step, write), lambda: bench(images[1], size, step, write))  # noqa: B023
-    tool("end", disk)
+    try:
+        for name, size, step, write in (("write 4 KiB in order", 4096, 4096, True), ("write 4 KiB all over", 4096, 500_001 * 4096, True),
+                                        ("read 4 KiB in order", 4096, 4096, False), ("read 4 KiB all over", 4096, 500_001 * 4096, False),
+                                        ("write 256 KiB in order", 1 << 18, 1 << 18, True), ("read 256 KiB in order", 1 << 18, 1 << 18, False)):
+            compare(name, NO_GOAL, lambda: bench(images[0], size, step, write), lambda: bench(images[1], size, step, write))  # noqa: B023
+    finally:
+        tool("end", disk)
     return True
 
 
