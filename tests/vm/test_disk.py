@@ -119,16 +119,16 @@ def test_the_server_of_the_disk_is_in_the_groups_of_its_sandbox_and_ends_with_it
 
 
 def test_the_disk_is_as_large_as_was_asked_and_gives_back_what_is_deleted(dsec):
-    dsec.ok("create", "--name", "box", "--disk", "64MiB", "base/box")
+    dsec.ok("create", "--name", "box", "--disk", "32MiB", "base/box")
     disk = directory_of(dsec, "box") / "disk"
-    full = dsec.run("exec", "box", "--", "sh", "-c", "head -c 100000000 /dev/urandom > /root/file; sync")
+    full = dsec.run("exec", "box", "--", "sh", "-c", "yes word | head -c 40000000 > /root/file; sync")
     assert "No space left" in full.err
-    assert 40 * MIB < bytes_of(disk) < 66 * MIB
+    assert 20 * MIB < bytes_of(disk) < 33 * MIB
     for _ in range(3):
-        dsec.ok("exec", "box", "--", "sh", "-c", "rm /root/file; sync; head -c 30000000 /dev/urandom > /root/file; sync")
-    assert bytes_of(disk) < 66 * MIB
+        dsec.ok("exec", "box", "--", "sh", "-c", "rm /root/file; sync; yes again | head -c 12000000 > /root/file; sync")
+    assert bytes_of(disk) < 33 * MIB
     dsec.ok("exec", "box", "--", "sh", "-c", "rm /root/file; sync")
-    assert until(lambda: bytes_of(disk) < 10 * MIB), bytes_of(disk)
+    assert until(lambda: bytes_of(disk) < 8 * MIB), bytes_of(disk)
 
 
 def test_disks_of_a_size_have_their_beginning_in_common(dsec):
