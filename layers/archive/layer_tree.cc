@@ -62,9 +62,9 @@ LayerTree::LayerTree(Markers markers, const InputLimits& limits)
 LayerTree::~LayerTree() = default;
 
 void LayerTree::add(TarMember member) {
-  std::string path =
-      normal_path(member.entry.path, limits_, markers_ == Markers::Delete ? kMarker : std::string_view());
-  if (member.entry.type == EntryType::HardLink) member.entry.target = normal_path(member.entry.target, limits_);
+  const std::string_view marker = markers_ == Markers::Delete ? kMarker : std::string_view();
+  std::string path = normal_path(member.entry.path, limits_, marker);
+  if (member.entry.type == EntryType::HardLink) member.entry.target = normal_path(member.entry.target, limits_, marker);
   if (markers_ == Markers::Delete) {
     const auto [directory, name] = split_last(path);
     bool kept_by_aufs = false, marker_above = false;
