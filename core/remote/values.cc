@@ -282,7 +282,8 @@ UpdateRequest update_from_wire(const Json& json) {
     request.lifetime = duration_member(json, "lifetime_ms");
     request.idle = duration_member(json, "idle_ms");
     request.idle_pause = duration_member(json, "idle_pause_ms");
-    for (const auto& [key, value] : json.value("labels", Json::object()).items())
+    const Json labels = json.value("labels", Json::object());
+    for (const auto& [key, value] : labels.items())
       request.labels[key] = value.is_null() ? std::nullopt : std::optional(value.get<std::string>());
     return request;
   });

@@ -42,7 +42,7 @@ def edge(host):
     (b"GET /v2/none HTTP/1.1\r\nHost: x\r\n\r\n", b"404"),
     (b"PUT /v1/sandboxes HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", b"405"),
     (b"POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n", b"413"),
-])
+], ids=["TLS", "no version", "length", "two lengths", "headers", "target", "path", "method", "body"])
 def test_what_is_no_request_is_answered_and_closed(edge, text, status):
     with wire.raw(edge.url) as stream:
         stream.sendall(text)
@@ -58,7 +58,7 @@ def test_what_is_no_request_is_answered_and_closed(edge, text, status):
 
 @pytest.mark.parametrize("body", [
     "", "{", "[]", "null", '{"spec": 7}', '{"spec": {"layers": [1]}}', '{"spec": {"layers": ["sha256:00"]}}', '{"spec": {}, "spec": {}}', "[" * 100_000,
-    '{"spec": {"layers": [], "lifetime_ms": -1}}', '{"spec": {"layers": [], "limits": {"cpus": "many"}}}'])
+    '{"spec": {"layers": [], "lifetime_ms": -1}}', '{"spec": {"layers": [], "limits": {"cpus": "many"}}}'], ids=range(11))
 def test_bodies_that_mean_nothing_are_told_so(edge, body):
     status, _, said = wire.ask(edge.url, "POST", "/v1/sandboxes", body)
     assert status in (400, 409) and said["error"]["kind"] in ("usage", "failed") and said["error"]["chain"], said
@@ -245,6 +245,8 @@ def test_more_transfers_than_there_may_be_are_told_to_come_again(host, edge):
 
 def test_clients_that_come_and_go_at_any_moment_leave_nothing(edge):
     request = b"POST /v1/sandboxes/box/commands HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: dsec-frames\r\nContent-Length: 16\r\n\r\n{\"argv\":[\"true\"]}"
+    # What the first command opens for all stays.
+    assert wire.ask(edge.url, "POST", "/v1/sandboxes/box/commands", {"argv": ["true"]})[0] == 200
     files = len(os.listdir(f"/proc/{edge.process.pid}/fd"))
     for round_ in range(300):
         with wire.raw(edge.url) as stream:

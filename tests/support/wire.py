@@ -33,7 +33,7 @@ def ask(url: str, method: str, target: str, body=None, headers: dict | None = No
     data = answer.read()
     connection.close()
     kind = answer.getheader("Content-Type", "")
-    return answer.status, dict(answer.getheaders()), json.loads(data) if kind == "application/json" else data.decode()
+    return answer.status, dict(answer.getheaders()), json.loads(data) if kind == "application/json" else data.decode(errors="replace")
 
 
 def raw(url: str) -> socket.socket:

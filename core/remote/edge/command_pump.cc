@@ -98,7 +98,7 @@ class CommandPump : public std::enable_shared_from_this<CommandPump> {
         carry_out();
       }
     } catch (const Error& error) {
-      return finish(frame(FrameKind::Failed, error_document(error)));
+      finish(frame(FrameKind::Failed, error_document(error)));
     }
     hear();
   }

@@ -357,14 +357,16 @@ class Connection final : public ServedConnection, public std::enable_shared_from
         self->received_ += piece.size();
         self->give(piece);
       });
-    if (!piece_) piece_ = std::make_unique<char[]>(kPiece);
-    socket_.async_read_some(asio::buffer(piece_.get(), kPiece),
-                            [self = shared_from_this()](error_code error, std::size_t size) {
-                              if (self->state_ == State::Closed) return;
-                              if (error && error != asio::error::eof) return self->lose();
-                              self->received_ += size;
-                              self->give({self->piece_.get(), size});
-                            });
+    // Without a buffer of its own, which thousands that say nothing would hold.
+    socket_.async_wait(Socket::wait_read, [self = shared_from_this()](error_code error) {
+      if (self->state_ == State::Closed) return;
+      char piece[kPiece];
+      const ssize_t got = error ? -1 : ::recv(self->socket_.native_handle(), piece, sizeof piece, MSG_DONTWAIT);
+      if (!error && got < 0 && (errno == EAGAIN || errno == EINTR)) return self->receive_raw();
+      if (got < 0) return self->lose();
+      self->received_ += static_cast<std::size_t>(got);
+      self->give({piece, static_cast<std::size_t>(got)});
+    });
   }
 
   // A client that only listens shows that it is gone by ending the connection.
