@@ -121,7 +121,7 @@ def test_the_server_of_the_disk_is_in_the_groups_of_its_sandbox_and_ends_with_it
 def test_the_disk_is_as_large_as_was_asked_and_gives_back_what_is_deleted(dsec):
     dsec.ok("create", "--name", "box", "--disk", "32MiB", "base/box")
     disk = directory_of(dsec, "box") / "disk"
-    full = dsec.run("exec", "box", "--", "sh", "-c", "yes word | head -c 40000000 > /root/file; sync")
+    full = dsec.run("exec", "box", "--", "sh", "-c", "yes word | head -c 40000000 > /root/file; sync; echo more > /root/more")
     assert "No space left" in full.err
     assert 20 * MIB < bytes_of(disk) < 33 * MIB
     for _ in range(3):
