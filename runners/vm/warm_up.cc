@@ -45,6 +45,8 @@ class Workshop {
             program_.get(),
             nowhere_,
             egress_,
+            nullptr,
+            {},
             qemu_,
             choose_accelerator(qemu_, kernel_.kernel),
             kernel_.kernel,
