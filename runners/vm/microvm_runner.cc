@@ -379,21 +379,9 @@ class MicrovmRunner final : public engine::Runner, public engine::WrittenCopier 
 
   MachineParts machine_parts(const GuestKernel& guest) {
     const fs::path qemu = vmm();
-    return {place_,
-            keepers_,
-            cgroups(),
-            program(),
-            dsec_,
-            egress_,
-            &disks_,
-            home_.root(),
-            qemu,
-            choose_accelerator(qemu, guest.kernel),
-            guest.kernel,
-            guest.initramfs,
-            {},
-            false,
-            {}};
+    return {place_,       keepers_,        cgroups(),    program(), dsec_,
+            egress_,      &disks_,         home_.root(), qemu,      choose_accelerator(qemu, guest.kernel),
+            guest.kernel, guest.initramfs, {},           false,     {}};
   }
 
   GuestKernel kernel() const {

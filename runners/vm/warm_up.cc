@@ -39,21 +39,9 @@ class Workshop {
   const GuestKernel& kernel() const noexcept { return kernel_; }
   const fs::path& qemu() const noexcept { return qemu_; }
   MachineParts parts() {
-    return {place_,
-            keepers_,
-            cgroups_,
-            program_.get(),
-            nowhere_,
-            egress_,
-            nullptr,
-            {},
-            qemu_,
-            choose_accelerator(qemu_, kernel_.kernel),
-            kernel_.kernel,
-            kernel_.initramfs,
-            {},
-            false,
-            {}};
+    return {place_,         keepers_,          cgroups_, program_.get(), nowhere_,
+            egress_,        nullptr,           {},       qemu_,          choose_accelerator(qemu_, kernel_.kernel),
+            kernel_.kernel, kernel_.initramfs, {},       false,          {}};
   }
 
  private:

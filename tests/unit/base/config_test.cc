@@ -122,7 +122,7 @@ TEST_CASE("adding and removing a registry leaves the rest of the file as it is",
   CHECK((status.st_mode & 07777) == 0600);
 
   const std::string text =
-      "# ours\ndefaults: {x: 1}\n\nregistries:   # where layers live\n    # the old one\n    old:\n"
+      "# ours\noffline: false\n\nregistries:   # where layers live\n    # the old one\n    old:\n"
       "        url: file:///old\n\n    # the next\n    next: file:///next  # fast\n\n# end\npresets:\n  p: []\n";
   own.write(text);
   add_registry_entry({"new", "3fs:///m/x", false, true});

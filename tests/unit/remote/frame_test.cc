@@ -52,7 +52,7 @@ TEST_CASE("a result crosses the wire whole", "[remote]") {
   result.detail = "No such file or directory (ENOENT)";
   result.duration = std::chrono::microseconds(1234);
   result.stdout_bytes = 5;
-  const ExecResult back = exec_result_from_wire(to_wire(result));
+  const ExecResult back = exec_result_from_wire(parse_json(to_wire(result).dump(), "wire"));
   CHECK(back.cause == result.cause);
   CHECK(back.detail == result.detail);
   CHECK(back.duration == result.duration);

@@ -13,6 +13,11 @@ using std::chrono::milliseconds;
 
 const std::string kBytes("\xff\x00 text", 7);
 
+template <typename Value>
+Json sent(const Value& value) {
+  return parse_json(to_wire(value).dump(), "wire");
+}
+
 TEST_CASE("commands cross the wire with every byte and setting", "[remote]") {
   ExecSpec spec;
   spec.argv = {"sh", kBytes};
@@ -23,7 +28,7 @@ TEST_CASE("commands cross the wire with every byte and setting", "[remote]") {
   spec.rows = 1, spec.columns = 65535;
   spec.timeout = milliseconds(5);
   spec.output_limit = 7;
-  CHECK(exec_spec_from_wire(parse_json(to_wire(spec).dump(), "wire")) == spec);
+  CHECK(exec_spec_from_wire(sent(spec)) == spec);
   SessionCommand command{.text = "echo " + std::string("\xfe"),
                          .open_stdin = true,
                          .detach = true,
@@ -31,7 +36,7 @@ TEST_CASE("commands cross the wire with every byte and setting", "[remote]") {
                          .columns = 4,
                          .operation = {}};
   command.timeout = milliseconds(9);
-  const SessionCommand back = session_command_from_wire(to_wire(command));
+  const SessionCommand back = session_command_from_wire(sent(command));
   CHECK((back.text == command.text && back.open_stdin && back.detach && back.rows == 3 && back.columns == 4));
   CHECK(back.timeout == command.timeout);
 }
@@ -44,7 +49,7 @@ TEST_CASE("updates cross the wire, also what no record has", "[remote]") {
   request.lifetime = milliseconds(0);
   request.idle_pause = milliseconds(1000);
   request.labels = {{"a", "1"}, {"b", std::nullopt}};
-  const engine::UpdateRequest back = update_from_wire(to_wire(request));
+  const engine::UpdateRequest back = update_from_wire(sent(request));
   CHECK(back.cpus == request.cpus);
   CHECK(back.memory == request.memory);
   CHECK_FALSE(back.pids);
@@ -73,13 +78,13 @@ TEST_CASE("changes of a network cross the wire", "[remote]") {
 
 TEST_CASE("events, changes and answers cross the wire", "[remote]") {
   const engine::FileEvent event{engine::FileEvent::Kind::Moved, "/b" + kBytes, "/a", true};
-  const engine::FileEvent moved = file_event_from_wire(to_wire(event));
+  const engine::FileEvent moved = file_event_from_wire(sent(event));
   CHECK((moved.kind == event.kind && moved.path == event.path && moved.from == event.from && moved.directory));
   const engine::FileChange change{{engine::Change::Kind::Deleted, kBytes}, true, 1, 2, 3, 4};
-  const engine::FileChange back = file_change_from_wire(to_wire(change));
+  const engine::FileChange back = file_change_from_wire(sent(change));
   CHECK((back.change.kind == change.change.kind && back.change.path == kBytes && back.binary && back.bytes_after == 4));
   const engine::HttpResponse response{200, "OK", {{"X", kBytes}}};
-  CHECK(http_response_from_wire(to_wire(response)).headers == response.headers);
+  CHECK(http_response_from_wire(sent(response)).headers == response.headers);
 }
 
 TEST_CASE("what means nothing is an error that says so", "[remote]") {
