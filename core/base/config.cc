@@ -448,12 +448,17 @@ Config Config::parse(const std::string& yaml, const std::string& origin) {
   return config;
 }
 
-fs::path Config::user_file() {
+static std::optional<fs::path> find_user_file() {
   if (const std::string file = variable("DSEC_CONFIG"); !file.empty()) return fs::absolute(file);
   if (const std::string base = variable("XDG_CONFIG_HOME"); base.starts_with('/'))
     return fs::path(base) / "dsec/config.yaml";
   if (const std::string home = variable("HOME"); home.starts_with('/'))
     return fs::path(home) / ".config/dsec/config.yaml";
+  return std::nullopt;
+}
+
+fs::path Config::user_file() {
+  if (std::optional<fs::path> file = find_user_file()) return *std::move(file);
   throw usage_error("no place for the configuration is known").hint("set DSEC_CONFIG or HOME");
 }
 
@@ -461,10 +466,10 @@ Config Config::load() {
   Config config;
   if (variable("DSEC_CONFIG").empty())
     if (const auto text = read_config(kSystemFile)) config = parse(*text, kSystemFile);
-  const fs::path file = user_file();
-  const auto text = read_config(file);
+  const std::optional<fs::path> file = find_user_file();
+  const auto text = file ? read_config(*file) : std::nullopt;
   if (!text) return config;
-  Config own = parse(*text, file.native());
+  Config own = parse(*text, file->native());
   for (RegistryEntry& entry : config.registries)
     if (std::none_of(own.registries.begin(), own.registries.end(),
                      [&](const RegistryEntry& other) { return other.name == entry.name; }))

@@ -1,5 +1,7 @@
 #include "core/remote/remote_engine.h"
 
+#include <fcntl.h>
+
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
@@ -245,20 +247,22 @@ class RemoteEngine final : public Engine {
     return list_from(answer, "trajectories", trajectory_from_wire);
   }
   Trajectory trajectory(const std::string& id) override {
-    const auto file = std::make_shared<UniqueFd>(unnamed_file());
+    const auto place = std::make_shared<TempDirectory>(std::filesystem::temp_directory_path());
+    const std::filesystem::path path = place->path() / "trajectory.jsonl";
+    const UniqueFd file = open_file(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
     bool live = false;
     std::string damage;
     client_.read(Call::Trajectory, {{"id", id}}, no_body(), {}, [&](const Frame& frame) {
-      if (frame.kind == FrameKind::Data) return write_all(file->get(), frame.payload);
+      if (frame.kind == FrameKind::Data) return write_all(file.get(), frame.payload);
       const Json json = frame.json();
       live = json.value("live", false);
       damage = json_string_or(json, "damage", "");
     });
-    Trajectory read = Trajectory::read("/proc/self/fd/" + std::to_string(file->get()));
+    Trajectory read = Trajectory::read(path);
     read.live = live;
     if (read.damage.empty()) read.damage = damage;
-    // What lies within the export is read when it is asked for, by a name that is good while the file is open.
-    if (read.embedded) read.embedded = {read.embedded.get(), [file, inner = read.embedded](const EmbeddedFiles*) {}};
+    // What lies within the export is read when it is asked for, so the file stays as long.
+    if (read.embedded) read.embedded = {read.embedded.get(), [place, inner = read.embedded](const EmbeddedFiles*) {}};
     return read;
   }
   std::optional<Operation> recorded(const std::string& id, const std::string& op_id) override {
