@@ -127,11 +127,6 @@ Frame request(Channel& channel, wire::Type type, std::string_view text, std::opt
 
 void Channel::hang_up() const noexcept { ::shutdown(socket_.get(), SHUT_WR); }
 
-bool Channel::stirs() const noexcept {
-  pollfd said{socket_.get(), POLLIN, 0};
-  return ::poll(&said, 1, 0) != 0;
-}
-
 Error keeper_error(const Frame& frame) {
   wire::Reader reader = frame.reader();
   const auto error = static_cast<int>(reader.u32());

@@ -55,8 +55,6 @@ class Channel {
   std::optional<Frame> receive(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
   /// Nothing more will be sent.
   void hang_up() const noexcept;
-  /// Whether the keeper has said something that was not received, or ended.
-  bool stirs() const noexcept;
   int fd() const noexcept { return socket_.get(); }
 
  private:

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <deque>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -67,13 +66,6 @@ UniqueFd procs_of_keepers(const CgroupHost& cgroups) {
   return procs;
 }
 
-// Of a sandbox that this process made.
-struct OwnKeeper {
-  fs::path directory;
-  Channel channel;
-  bool waits;  ///< its sandbox has ended, and it waits for another
-};
-
 class ContainerRunner final : public engine::Runner {
  public:
   ContainerRunner(const engine::Home& home, fs::path dsec)
@@ -107,13 +99,11 @@ class ContainerRunner final : public engine::Runner {
     try {
       engine::RunnerStatus status;
       status.state = engine::SandboxState::Running;
-      StartedSandbox started = start_sandbox({place_, keepers_, namespaces_, cgroups(), program(), dsec_}, request);
-      status.keeper_pid = started.keeper_pid;
+      status.keeper_pid = start_sandbox({place_, keepers_, namespaces_, cgroups(), program(), dsec_}, request);
       // Nothing of the user's runs yet.
       if (request.spec.network == NetworkMode::Policy)
         egress_.attach(request.directory, request.trajectory, request.spec.network_plan,
                        pidfd_of_init(request.directory).get());
-      if (started.keeper) remember_keeper(request.directory, std::move(*started.keeper));
       return status;
     } catch (...) {
       const std::exception_ptr failed = std::current_exception();
@@ -203,10 +193,8 @@ class ContainerRunner final : public engine::Runner {
 
   void stop(const fs::path& directory, milliseconds grace) override {
     const auto count = static_cast<std::uint64_t>(std::max<std::int64_t>(grace.count(), 0));
-    const std::string request = FrameText().u64(count).text();
-    if (stop_by_maker(directory, request, grace + kRemoveTimeout)) return;
     // A keeper that does not answer in time has lost its sandbox: reclaim ends both.
-    if (!await_end(directory, wire::Type::Stop, request, grace + kRemoveTimeout))
+    if (!await_end(directory, wire::Type::Stop, FrameText().u64(count).text(), grace + kRemoveTimeout))
       throw failure("the sandbox did not stop").hint("dsec rm --force kills its keeper, too");
   }
 
@@ -221,7 +209,6 @@ class ContainerRunner final : public engine::Runner {
 
   void release(const fs::path& directory) override {
     kill_keeper(directory);
-    take_keeper_back(directory);
     const std::string id = directory.filename().native();
     SandboxCgroups::remove(cgroups(), id, kRemoveTimeout);
     release_writable_layer(directory);
@@ -236,10 +223,6 @@ class ContainerRunner final : public engine::Runner {
   }
 
   void release_shared() override {
-    {
-      const std::lock_guard lock(mutex_);
-      own_keepers_.clear();
-    }
     keepers_.clear();
     namespaces_.clear();
     place_.release();
@@ -294,50 +277,6 @@ class ContainerRunner final : public engine::Runner {
     const std::lock_guard lock(mutex_);
     if (!program_) program_ = load_guest_program();
     return program_.get();
-  }
-
-  void remember_keeper(const fs::path& directory, Channel channel) {
-    constexpr std::size_t kMost = 32;
-    const std::lock_guard lock(mutex_);
-    if (own_keepers_.size() == kMost) own_keepers_.pop_front();
-    own_keepers_.push_back({directory, std::move(channel), false});
-  }
-
-  std::optional<OwnKeeper> take_own_keeper(const fs::path& directory) {
-    const std::lock_guard lock(mutex_);
-    const auto found = std::find_if(own_keepers_.begin(), own_keepers_.end(),
-                                    [&](const OwnKeeper& each) { return each.directory == directory; });
-    if (found == own_keepers_.end()) return std::nullopt;
-    std::optional<OwnKeeper> keeper = std::move(*found);
-    own_keepers_.erase(found);
-    return keeper;
-  }
-
-  // Its keeper then waits for another sandbox. False when this process has not made it, or its keeper ends, too.
-  bool stop_by_maker(const fs::path& directory, const std::string& request, milliseconds timeout) {
-    std::optional<OwnKeeper> keeper = take_own_keeper(directory);
-    if (!keeper || keeper->waits) return false;
-    try {
-      keeper->channel.send(wire::Type::Stop, request);
-      for (;;) {
-        const std::optional<Frame> frame = keeper->channel.receive(timeout);
-        if (!frame) return false;
-        if (frame->type == wire::Type::Waiting) break;
-      }
-    } catch (const KeeperGone&) {
-      return false;
-    }
-    keeper->waits = true;
-    const std::lock_guard lock(mutex_);
-    own_keepers_.push_back(*std::move(keeper));
-    return true;
-  }
-
-  // By who holds the sandbox's lock: nobody takes its keeper for the sandbox's any more then, and so nobody who means
-  // the sandbox ends another with it.
-  void take_keeper_back(const fs::path& directory) {
-    std::optional<OwnKeeper> keeper = take_own_keeper(directory);
-    if (keeper && keeper->waits) keepers_.give_back(std::move(keeper->channel));
   }
 
   static std::vector<engine::ExecInfo> list_running(const fs::path& directory) {
@@ -417,7 +356,6 @@ class ContainerRunner final : public engine::Runner {
   UniqueFd program_;
   KeeperSupply keepers_;
   NamespaceSupply namespaces_;
-  std::deque<OwnKeeper> own_keepers_;  ///< of the last sandboxes that this process made, as far as it is known
   const Egress egress_;
 };
 

@@ -2,13 +2,13 @@
 
 #include <asm/unistd.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <new>
 #include <string>
 #include <utility>
 
@@ -98,8 +98,6 @@ KeeperLaunch::KeeperLaunch(int program, const std::filesystem::path& directory, 
   if (children_->outer < 0) throw system_error("start the keeper", static_cast<int>(-children_->outer));
 }
 
-KeeperLaunch::KeeperLaunch(Channel channel) : channel_(std::move(channel)) {}
-
 void KeeperLaunch::await_execution() {
   if (!children_) return;
   while (::waitpid(static_cast<pid_t>(children_->outer), nullptr, __WALL) < 0 && errno == EINTR) {
@@ -113,7 +111,10 @@ void KeeperLaunch::finish() {
   finished_ = true;
 }
 
-bool KeeperLaunch::broken() const noexcept { return channel_.stirs(); }
+bool KeeperLaunch::broken() const noexcept {
+  pollfd said{channel_.fd(), POLLIN, 0};
+  return ::poll(&said, 1, 0) != 0;
+}
 
 KeeperLaunch::~KeeperLaunch() {
   if (finished_) return;
@@ -138,11 +139,11 @@ std::unique_ptr<KeeperLaunch> launch(const CgroupHost& cgroups, int program, con
 }  // namespace
 
 std::unique_ptr<KeeperLaunch> KeeperSupply::take(const CgroupHost& cgroups, int program,
-                                                 const std::filesystem::path& directory, Kind kind) {
+                                                 const std::filesystem::path& directory) {
   std::unique_ptr<KeeperLaunch> waiting;
   {
     const std::lock_guard lock(mutex_);
-    if (kind == Kind::Any || !used_) waiting = std::move(waiting_);
+    waiting = std::move(waiting_);
   }
   if (waiting && !waiting->broken()) return waiting;
   return launch(cgroups, program, directory);
@@ -155,7 +156,6 @@ void KeeperSupply::prepare(const CgroupHost& cgroups, int program, const std::fi
     // What ps shows of it until it knows its sandbox, whose id takes the same room.
     const std::string nobody(directory.filename().native().size(), '-');
     waiting_ = launch(cgroups, program, directory.parent_path() / nobody);
-    used_ = false;
   } catch (const std::exception&) {
     // Whoever needs it launches its own, and tells why it cannot.
   }
@@ -164,29 +164,9 @@ void KeeperSupply::prepare(const CgroupHost& cgroups, int program, const std::fi
 void KeeperSupply::refill(const CgroupHost& cgroups, int program, const std::filesystem::path& directory) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    // Who ends one sandbox before it makes the next needs no other keeper.
-    if (!std::exchange(again_, true) || std::exchange(came_back_, false)) return;
+    if (!std::exchange(again_, true)) return;
   }
   prepare(cgroups, program, directory);
-}
-
-bool KeeperSupply::wants_back() const {
-  // What commands had in its place cannot be undone otherwise.
-  static const bool usual = read_file("/proc/self/oom_score_adj", 16) == "0\n";
-  const std::lock_guard lock(mutex_);
-  return again_ && usual;
-}
-
-void KeeperSupply::give_back(Channel channel) noexcept {
-  const std::lock_guard lock(mutex_);
-  came_back_ = true;
-  if (waiting_) return;
-  try {
-    waiting_ = std::make_unique<KeeperLaunch>(std::move(channel));
-    used_ = true;
-  } catch (const std::bad_alloc&) {
-    // It ends with its connection.
-  }
 }
 
 void KeeperSupply::clear() {

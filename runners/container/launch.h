@@ -18,8 +18,6 @@ class KeeperLaunch {
  public:
   /// Throws Error.
   KeeperLaunch(int program, const std::filesystem::path& directory, int cgroup);
-  /// One that waits at the other end of the connection.
-  explicit KeeperLaunch(Channel channel);
   KeeperLaunch(const KeeperLaunch&) = delete;
   /// Without finish(): hangs up, on which the keeper ends itself and what it has made, and waits for that.
   ~KeeperLaunch();
@@ -30,8 +28,6 @@ class KeeperLaunch {
   void await_execution();
   /// The sandbox is the keeper's now.
   void finish();
-  /// After finish(): what was channel() is the caller's.
-  Channel take_channel() noexcept { return std::move(channel_); }
   /// Whether it has said something, or ended: nothing that a keeper does before it is spoken to.
   bool broken() const noexcept;
 
@@ -43,18 +39,11 @@ class KeeperLaunch {
 
 /// Launches keepers. One is on its way already when a sandbox is about to be made. A process that has made a sandbox
 /// and makes another will make more: from then on it has one keeper waiting, started while PID 1 of the last was on its
-/// way, or come back from a sandbox that has ended. Thread-safe.
+/// way. Thread-safe.
 class KeeperSupply {
  public:
-  /// New: one that has kept no sandbox yet.
-  enum class Kind { Any, New };
   /// The keeper for the sandbox in `directory`, in the group of keepers. Throws Error.
-  std::unique_ptr<KeeperLaunch> take(const CgroupHost& cgroups, int program, const std::filesystem::path& directory,
-                                     Kind kind = Kind::Any);
-  /// Whether it is of use that a keeper comes back.
-  bool wants_back() const;
-  /// `channel`: to a keeper that waits for another sandbox.
-  void give_back(Channel channel) noexcept;
+  std::unique_ptr<KeeperLaunch> take(const CgroupHost& cgroups, int program, const std::filesystem::path& directory);
   /// For a sandbox that is about to be made, whose directory will lie beside `directory` and have a name as long.
   void prepare(const CgroupHost& cgroups, int program, const std::filesystem::path& directory) noexcept;
   /// The same for the one after that in `directory`.
@@ -63,10 +52,8 @@ class KeeperSupply {
   void clear();
 
  private:
-  mutable std::mutex mutex_;
-  bool again_ = false;      ///< refill() was called before
-  bool came_back_ = false;  ///< one did, since
-  bool used_ = false;       ///< the one that waits has
+  std::mutex mutex_;
+  bool again_ = false;  ///< refill() was called before
   std::unique_ptr<KeeperLaunch> waiting_;
 };
 

@@ -59,13 +59,10 @@ class Starter {
   Starter(const StartParts& parts, RunnerRequest& request)
       : parts_(parts), request_(request), spec_(request.spec), directory_(request.directory) {}
 
-  StartedSandbox run() {
+  /// The pid of its keeper.
+  int run() {
     // In the order in which the keeper needs it: it starts, then makes namespaces, while we go on here.
-    // One that becomes the remover has to know the way back, and cores are kept from others for good.
-    const bool alone = spec_.remove_at_end || spec_.limits.cpu_class == CpuClass::Latency;
-    const bool comes_back = !alone && parts_.keepers.wants_back();
-    const std::unique_ptr<KeeperLaunch> launched = parts_.keepers.take(
-        parts_.cgroups, parts_.program, directory_, alone ? KeeperSupply::Kind::New : KeeperSupply::Kind::Any);
+    const std::unique_ptr<KeeperLaunch> launched = parts_.keepers.take(parts_.cgroups, parts_.program, directory_);
     KeeperLaunch& keeper = *launched;
     const bool own_network = spec_.network != NetworkMode::Host;
     if (spec_.userns == UserNamespace::Auto) {
@@ -94,8 +91,7 @@ class Starter {
     keeper.finish();
     // From now on the processors are the sandbox's, which leaves some room.
     parts_.namespaces.begin();
-    if (!comes_back) return {pid, std::nullopt};
-    return {pid, keeper.take_channel()};
+    return pid;
   }
 
  private:
@@ -309,6 +305,6 @@ class Starter {
 
 }  // namespace
 
-StartedSandbox start_sandbox(const StartParts& parts, RunnerRequest& request) { return Starter(parts, request).run(); }
+int start_sandbox(const StartParts& parts, RunnerRequest& request) { return Starter(parts, request).run(); }
 
 }  // namespace dsec::runners

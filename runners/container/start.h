@@ -1,7 +1,5 @@
 #pragma once
 
-#include <optional>
-
 #include "core/engine/runner.h"
 #include "runners/container/guest_place.h"
 #include "runners/container/launch.h"
@@ -20,13 +18,8 @@ struct StartParts {
   const std::filesystem::path& dsec;
 };
 
-struct StartedSandbox {
-  int keeper_pid;
-  /// To a keeper that can keep another sandbox when this one has ended, as long as the channel is open.
-  std::optional<Channel> keeper;
-};
-
-/// Makes a sandbox and returns when its PID 1 runs. Throws Error; then the caller reclaims what was made.
-StartedSandbox start_sandbox(const StartParts& parts, engine::RunnerRequest& request);
+/// Makes a sandbox and returns when its PID 1 runs, with the pid of its keeper. Throws Error; then the caller reclaims
+/// what was made.
+int start_sandbox(const StartParts& parts, engine::RunnerRequest& request);
 
 }  // namespace dsec::runners

@@ -217,7 +217,6 @@ void stop_machine_commands() {
 
 void stop(Client& client, uint64_t grace_ms) {
   client.waits_for_end = true;
-  if (&client == keeper.creator) keeper.goes_on = true;
   if (keeper.ending || keeper.stop_us) return;
   int target = 0;
   for (const Command* command = keeper.commands; command; command = command->next) {

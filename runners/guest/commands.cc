@@ -77,9 +77,14 @@ void merge_env(Command& command, const Strings& own, const User& user) {
   };
   for (uint32_t i = 0; i < base.count; ++i) put(base.items[i]);
   for (uint32_t i = 0; i < own.count; ++i) put(own.items[i]);
-  if (!value_of(env, "PATH"))
-    put(const_cast<char*>("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"));
-  if (command.tty && !value_of(env, "TERM")) put(const_cast<char*>("TERM=xterm"));
+  if (!value_of(env, "PATH")) {
+    static char path[] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    put(path);
+  }
+  if (command.tty && !value_of(env, "TERM")) {
+    static char term[] = "TERM=xterm";
+    put(term);
+  }
   if (!value_of(env, "HOME")) {
     command.env_text.append("HOME=");
     command.env_text.append(user.home, strlen(user.home) + 1);
@@ -165,11 +170,10 @@ void put_back(Entry* entry) {
 }
 
 Entry* take_entry() {
-  Entry* entry = keeper.spare_entry;
+  Entry* const entry = keeper.spare_entry ? keeper.spare_entry : make<Entry>();
   keeper.spare_entry = nullptr;
-  if (!entry) entry = static_cast<Entry*>(allocate(sizeof(Entry)));
   // Not the stack: clearing it would touch pages that most commands never need.
-  memset(static_cast<void*>(&entry->config), 0, sizeof(Entry) - offsetof(Entry, config));
+  memset(static_cast<void*>(entry), 0, offsetof(Entry, stack));
   return entry;
 }
 

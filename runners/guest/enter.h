@@ -10,8 +10,6 @@ namespace dsec::guest {
 /// One command on its way into the sandbox, with the stack of the child that becomes it. Until then it shares the
 /// keeper's memory, so this must stay where it is.
 struct Entry {
-  alignas(16) char stack[12288];  ///< with its hot end beside the rest
-
   const Config* config;
   int init_pidfd, self_pidfd;
   int cgroup;                ///< of this command, or of the sandbox
@@ -30,6 +28,8 @@ struct Entry {
   uint32_t on_its_way;  ///< the kernel clears it when the child has given up our memory, by its exec or its end
   Failure failure;      ///< set then if it does not run
   bool not_found;       ///< the failure is that there is no such program
+
+  alignas(16) char stack[12288];
 };
 
 /// Starts bringing the command in and returns at once: what is inside could stop the child on its way. False with

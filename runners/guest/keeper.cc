@@ -116,6 +116,7 @@ void become_keeper() {
   } by_default = {};
   for (int signal = 1; signal <= 64; ++signal)
     sys(__NR_rt_sigaction, signal, &by_default, nullptr, sizeof by_default.mask);
+  keeper.self_pid = static_cast<int>(sys(__NR_getpid));
 }
 
 bool take_charge(Failure& failure) {
@@ -392,46 +393,14 @@ void finish() {
   if (keeper.config.remover.count && keeper.main_record.size && !keeper.attended) become_remover();
 }
 
-bool may_go_on() {
-  const Config& config = keeper.config;
-  // The way back to where dsec was called is lost, and cores are kept from others for good.
-  if (!keeper.goes_on || !keeper.creator || config.remover.count || config.is_machine()) return false;
-  if (config.flags & wire::kStartCoreScheduling) return false;
-  // Who is left would share what is to be given up.
-  constexpr int kNoHang = 1, kAll = 0x40000000;  // WNOHANG, __WALL
-  return sys(__NR_wait4, -1, nullptr, kNoHang | kAll, nullptr) == -ECHILD;
-}
+}  // namespace
 
-// Commands on their way share our memory, and with it the preference of the OOM killer.
-bool reset_oom_score() {
-  const long fd = open_at(-100, "/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  const bool done = write_fd(static_cast<int>(fd), "0", 1) == 1;
-  close_fd(static_cast<int>(fd));
-  return done;
-}
-
-// What an exec would do, at a fraction of its price: of the sandbox that has ended nothing is left in this process. Its
-// lock goes before the connections of those who wait for that.
-bool begin_anew(char* shown) {
-  if (!may_go_on() || sys(__NR_chdir, "/") < 0 || !reset_oom_score()) return false;
-  for (char* end = shown + strlen(shown); end > shown && end[-1] != '/';) *--end = '-';
-  sys(__NR_close_range, kStartFd + 1, ~0u, 0);
-  const uint64_t all = ~uint64_t{0};
-  const struct { long seconds, nanoseconds; } at_once = {};
-  while (sys(__NR_rt_sigtimedwait, &all, nullptr, &at_once, sizeof all) > 0) {
-  }
-  if (!clear_memory()) return false;
-  sys(__NR_fcntl, kStartFd, F_SETFL, O_RDWR);
-  const wire::FrameHeader header = {0, wire::Type::Waiting, 0};
-  return send_some(kStartFd, &header, sizeof header) == static_cast<long>(sizeof header);
-}
-
-int keep_sandbox(char* shown) {
+int run_keeper(char* shown) {
   Buffer frame = {};
   int fds[kMaxDescriptors];
   unsigned count = 0;
-  keeper.self_pid = static_cast<int>(sys(__NR_getpid));
+  sys(__NR_close_range, kStartFd + 1, ~0u, 0);
+  become_keeper();
   if (!receive_frame(kStartFd, wire::Type::Start, frame, fds, count)) return 1;
   sys(__NR_fcntl, kStartFd, F_SETFD, 1 /* FD_CLOEXEC */);
   wire::Reader reader(frame.data + sizeof(wire::FrameHeader), frame.size - sizeof(wire::FrameHeader));
@@ -469,17 +438,6 @@ int keep_sandbox(char* shown) {
   run_loop();
   finish();
   return 0;
-}
-
-}  // namespace
-
-int run_keeper(char* shown) {
-  sys(__NR_close_range, kStartFd + 1, ~0u, 0);
-  become_keeper();
-  int code = 0;
-  do code = keep_sandbox(shown);
-  while (code == 0 && begin_anew(shown));
-  return code;
 }
 
 }  // namespace dsec::guest

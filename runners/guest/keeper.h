@@ -147,7 +147,6 @@ struct Keeper {
   bool has_state;      ///< state.json is there
   bool unmade;         ///< nobody has it, as its making was given up: it leaves no record
   bool at_once;        ///< it is not to end in its own time
-  bool goes_on;        ///< who made the sandbox has told it to end, and may want another
   Client* creator;     ///< whoever makes the sandbox, as long as it is there
   bool attended;       ///< who started the main command was there at its end, and removes the sandbox if it is to go
   const char* state;   ///< as state.json has it

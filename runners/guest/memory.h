@@ -6,13 +6,9 @@
 namespace dsec::guest {
 
 /// A block of at least `size` bytes, or the process ends: the keeper has no way to go on without memory, and its death
-/// takes the sandbox along. Blocks of up to 16 KiB come from size classes and are reused, bigger ones are mappings of
-/// their own.
+/// takes the sandbox along. Small blocks come from size classes and are reused, big ones are mappings of their own.
 void* allocate(size_t size);
 void release(void* block, size_t size);
-/// All that was ever allocated, and all variables, which begin as nothing but zero, are as the program found them: only
-/// the stack is left. False, with everything as it was, when that is not possible.
-bool clear_memory();
 
 template <typename T>
 T* make() {

@@ -22,8 +22,7 @@ inline constexpr char kSocketName[] = "control.sock";
 
 enum class Type : uint16_t {
   // dsec to keeper
-  Start = 1,     ///< what guest/config.h reads, with descriptors; only on the keeper's descriptor 3, as its first frame
-                 ///< or after Waiting
+  Start = 1,     ///< what guest/config.h reads, with descriptors; only as the first frame on the keeper's descriptor 3
   Exec = 2,      ///< u32 ExecFlags, u16 rows, u16 columns, u64 timeout_ms, u64 output_limit, str user, str workdir,
                  ///< strs argv, strs env; 0 and empty: the sandbox's own; str op_id (empty: none), u32 origin (place in
                  ///< kOrigins), str request (JSON as it is recorded)
@@ -78,8 +77,6 @@ enum class Type : uint16_t {
                   ///< when that one has ended
   Begun = 43,     ///< u64 sequence; 0: nothing is recorded
   Recorded = 44,  ///< u64 sequence
-  Waiting = 48,   ///< nothing; to who sent Start, and Stop on the same connection: the sandbox has ended, and another
-                  ///< Start may follow
   Relayed = 46,   ///< u32 errno (0: none), str message (empty: it went well)
   Controlled = 47,  ///< u16 channel::Type of the answer, then its fields
   Session = 80,     ///< str id, str name, u32 whether it has a TTY, u64 time_us when it was opened, u32 commands so

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "runners/container/container_runner.h"
 #include "tests/support/container_fixture.h"
 
 namespace dsec {
@@ -17,7 +16,6 @@ using test::ContainerFixture;
 using test::eventually;
 using test::shell;
 using Cause = ExecResult::Cause;
-namespace fs = std::filesystem;
 
 TEST_CASE("a sandbox starts, runs a command, stops, and leaves nothing", "[runner]") {
   ContainerFixture host;
@@ -82,62 +80,6 @@ TEST_CASE("who makes one sandbox after the other has one keeper waiting, and nev
   REQUIRE(waiting_keepers(host).size() == 1);
   host.runner().release_shared();
   CHECK(waiting_keepers(host).empty());
-}
-
-TEST_CASE("a keeper whose sandbox is removed by its maker keeps the next one, with nothing left of the last",
-          "[runner]") {
-  ContainerFixture host;
-  const auto start = [&] { return host.start(); };
-  const auto remove = [&](const fs::path& sandbox) {
-    host.runner().stop(sandbox, 0ms);
-    host.runner().reclaim(sandbox);
-  };
-  const auto keeper_of = [&](const fs::path& sandbox) { return host.runner().status(sandbox).keeper_pid; };
-  // It takes two to tell that there will be more.
-  remove(start());
-  remove(start());
-  auto sandbox = start();
-  const pid_t keeper = keeper_of(sandbox);
-  const fs::path process = "/proc/" + std::to_string(keeper);
-  CHECK(host.run(sandbox, "echo secret > /dev/shm/x; sleep 1000 & echo here").out == "here\n");
-  for (int round = 0; round < 3; ++round) {
-    remove(sandbox);
-    CHECK(host.cgroups().empty());
-    CHECK(waiting_keepers(host) == std::vector{keeper});
-    std::size_t open = 0;
-    for (const auto& fd : fs::directory_iterator(process / "fd")) open += !fd.path().empty();
-    CHECK(open == 4);
-    CHECK(read_file(process / "oom_score_adj") == "0\n");
-    CHECK(fs::read_symlink(process / "cwd") == "/");
-    sandbox = start();
-    CHECK(keeper_of(sandbox) == keeper);
-    CHECK(read_file(process / "cmdline").ends_with(sandbox.native() + '\0'));
-    CHECK(host.run(sandbox, "ls /dev/shm").out.empty());
-  }
-  // Whom somebody else ends goes with its sandbox.
-  const auto other = runners::make_container_runner(host.home(), {});
-  other->stop(sandbox, 0ms);
-  CHECK(eventually([&] {
-    try {
-      return read_file(process / "cmdline").empty();
-    } catch (const Error&) {
-      return true;
-    }
-  }));
-  host.runner().reclaim(sandbox);
-  CHECK(host.run(start(), "echo here").out == "here\n");
-}
-
-TEST_CASE("a keeper that waits for another sandbox ends with its maker's connection", "[runner]") {
-  ContainerFixture host;
-  for (int round = 0; round < 3; ++round) {
-    const auto sandbox = host.start();
-    host.runner().stop(sandbox, 0ms);
-    host.runner().reclaim(sandbox);
-  }
-  REQUIRE(waiting_keepers(host).size() == 1);
-  host.runner().release_shared();
-  CHECK(eventually([&] { return waiting_keepers(host).empty(); }));
 }
 
 }  // namespace
