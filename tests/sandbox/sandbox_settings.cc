@@ -195,7 +195,7 @@ TEST_CASE("an image whose mount points are links out of it is refused, or stays 
       const auto sandbox = host.start(spec);
       CHECK(host.run(sandbox, "ls /tmp/bind-elsewhere").result.exit_code == 0);
     } catch (const Error& error) {
-      CHECK_THAT(error.message(), Contains("mount point"));
+      CHECK_THAT(error.message(), Contains("mount point") || Contains("'/link'"));
     }
     CHECK_FALSE(fs::exists("/tmp/bind-elsewhere"));
   }
