@@ -11,6 +11,7 @@
 #include "runners/container/launch.h"
 #include "runners/egress/egress.h"
 #include "runners/isolation/cgroups.h"
+#include "runners/vm/machine_root.h"
 #include "runners/vm/qemu.h"
 #include "runners/vm/vmm.h"
 #include "runners/vm/warm_store.h"
@@ -28,7 +29,11 @@ struct MachineParts {
   std::filesystem::path vmm;  ///< QEMU
   Accelerator accelerator;
   std::filesystem::path kernel, initramfs;
-  std::filesystem::path warm;  ///< the saved guest that it goes on from; empty: its kernel begins
+  MachineSnapshot warm;        ///< the saved guest that it goes on from; empty: its kernel begins
+  bool late_drives = false;    ///< it has all places for drives, see warm_spec()
+  bool has_sandbox = false;    ///< the guest was saved with a sandbox, and that goes on as this one
+  std::filesystem::path disk;  ///< of that sandbox; empty: it had none
+  std::uint64_t clock = 0;     ///< kHz that a kernel which begins is told of its processor's counter; 0: nothing
 };
 
 /// The saved guest does not go on: nothing is known of why that would pass.
@@ -47,14 +52,21 @@ Limits limits_of_vmm(const Limits& limits);
 /// The machine that a saved guest has to be of, for a sandbox with such limits.
 WarmMachine warm_machine(const MachineParts& parts, const GuestKernel& kernel, const Limits& limits);
 
+/// The drives of the layers' images, in the order in which the guest sees them. `images`: of each the names of its
+/// drives.
+std::vector<MachineFile> drives_of(const engine::LayerStack& stack, std::vector<std::vector<std::string>>& images);
+
+/// The writable disk, in a sandbox's directory.
+inline constexpr char kDiskFile[] = "disk.img";
+
 /// Returns the pid of the keeper when the guest's sandbox runs. Throws Error, and may leave what reclaim() removes.
 int start_machine(const MachineParts& parts, engine::RunnerRequest& request);
 
-/// A file in the directory of a sandbox that is made to be saved.
-inline constexpr char kSavedState[] = "saved-guest";
+/// What is saved of a sandbox that is made for that, in its directory.
+MachineSnapshot saved_files(const std::filesystem::path& directory);
 
-/// Begins a guest and saves it as kSavedState before it is told of a sandbox. `clock`: kHz that its kernel is
-/// told; 0: nothing. What was made for it is left to reclaim(), also when this throws Error.
-void save_machine(const MachineParts& parts, engine::RunnerRequest& request, std::uint64_t clock);
+/// Begins a guest and saves it as saved_files() before it is told of a sandbox. What was made for it is left to
+/// reclaim(), also when this throws Error.
+void save_machine(const MachineParts& parts, engine::RunnerRequest& request);
 
 }  // namespace dsec::runners

@@ -83,6 +83,15 @@ TEST_CASE("a place for a drive has nothing in it, and a machine that goes on wai
   CHECK(values_of(argv, "-incoming") == std::vector<std::string>{"defer"});
 }
 
+TEST_CASE("memory that was saved is mapped privately", "[runners][qemu]") {
+  MachineSpec spec = machine();
+  CHECK(values_of(make_qemu("/qemu", Accelerator::Tcg)->command(spec), "-object").size() == 1);
+  spec.saved_memory = "/guest/memory";
+  const auto argv = make_qemu("/qemu", Accelerator::Tcg)->command(spec);
+  CHECK(values_of(argv, "-M") == std::vector<std::string>{"microvm,acpi=on,memory-backend=microvm.ram"});
+  CHECK(has(argv, "memory-backend-file,id=microvm.ram,size=536870912,share=off,mem-path=/guest/memory"));
+}
+
 TEST_CASE("what QEMU's microvm cannot have is refused by name", "[runners][qemu]") {
   const auto qemu = make_qemu("/qemu", Accelerator::Tcg);
   MachineSpec spec = machine();
