@@ -115,6 +115,8 @@ enum StartFlags : uint32_t {
   kStartMachine = 64,        ///< PID 1 is a VMM, which the frame's last fields tell: strs argv, u32 descriptor of what
                              ///< it says on its standard error; commands run in its guest, see guest_channel.h
   kStartEgress = 128,        ///< and what the guest's sandbox sends goes out in the machine's network namespace
+  kStartJoin = 256,          ///< the sandbox is the machine that the keeper runs on: PID 1 is that of the machine,
+                             ///< commands join its namespaces, and nothing is taken from them
 };
 
 enum RelayFlags : uint32_t {
