@@ -60,6 +60,7 @@ void declare(Command& command, SandboxFlags& flags) {
   command.flag("--accept-conflicts", flags.accept_conflicts,
                "Accept layers that put a file where another has a directory and the like");
   command.option("--backend", "NAME", flags.backend, "How the sandbox is isolated (default: container)");
+  command.option("--user-data", "FILE", flags.user_data, "What cloud-init of a fullvm is told");
 }
 
 void add_variable(std::vector<std::string>& env, const std::string& text) {
@@ -211,6 +212,8 @@ void put_flags(const SandboxFlags& flags, engine::SandboxRequest& request) {
   put_network(flags, spec);
   if (!flags.userns.empty()) spec.userns = flags.userns == "host" ? UserNamespace::Host : UserNamespace::Auto;
   if (flags.read_only) spec.read_only = true;
+  // It stands in the sandbox's record as a whole.
+  if (!flags.user_data.empty()) spec.user_data = read_file(flags.user_data, 64 << 10);
   if (flags.accept_conflicts) spec.accept_conflicts = true;
 }
 

@@ -21,6 +21,7 @@
 #include "registry/store/local_store.h"
 #include "runners/container/container_runner.h"
 #include "runners/doctor.h"
+#include "runners/vm/full/full_runner.h"
 #include "runners/vm/microvm_runner.h"
 
 namespace dsec::cli {
@@ -71,7 +72,7 @@ struct Wiring::Parts {
   std::unique_ptr<engine::BlobLoader> loader;
   std::unique_ptr<engine::LayerMounter> mounter;
   std::unique_ptr<engine::LayerPacker> packer;
-  std::unique_ptr<engine::Runner> container, microvm;
+  std::unique_ptr<engine::Runner> container, microvm, fullvm;
   std::unique_ptr<engine::LocalEngine> engine;
 };
 
@@ -140,7 +141,12 @@ engine::Runners Wiring::runners() {
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", unknown);
   if (!parts_->container) parts_->container = runners::make_container_runner(home(), program);
   if (!parts_->microvm) parts_->microvm = runners::make_microvm_runner(home(), *parts_->container, program);
-  return {{"container", *parts_->container}, {"fncall", *parts_->container}, {"microvm", *parts_->microvm}};
+  if (!parts_->fullvm)
+    parts_->fullvm = runners::make_full_runner(home(), *parts_->container, *parts_->microvm, program);
+  return {{"container", *parts_->container},
+          {"fncall", *parts_->container},
+          {"microvm", *parts_->microvm},
+          {"fullvm", *parts_->fullvm}};
 }
 
 engine::LocalEngine& Wiring::engine() {

@@ -151,6 +151,7 @@ Json to_json(const SandboxSpec& spec) {
   put(json, "idle_ms", spec.idle);
   put(json, "idle_pause_ms", spec.idle_pause);
   if (!spec.machine_id.empty()) json["machine_id"] = spec.machine_id;
+  if (!spec.user_data.empty()) json["user_data"] = spec.user_data;
   return json;
 }
 
@@ -189,6 +190,7 @@ SandboxSpec sandbox_spec_from_json(const Json& json) {
     spec.idle = optional_ms(json, "idle_ms");
     spec.idle_pause = optional_ms(json, "idle_pause_ms");
     spec.machine_id = json.value("machine_id", "");
+    spec.user_data = json.value("user_data", "");
     return spec;
   });
 }
