@@ -94,7 +94,8 @@ void CgroupHost::State::make_parent(Hierarchy& hierarchy) {
     return;
   }
   // As long as somebody has it open, nobody takes it for unused. Passing the descriptor on passes the lock on.
-  // Who has it exclusively holds it for two calls; if not, going on does less harm than waiting.
+  // Who has it exclusively may wait for processes to leave; going on does less harm than waiting, too: what is removed
+  // meanwhile is made again.
   for (int tries = 0; tries < 100 && ::flock(hierarchy.parent.get(), LOCK_SH | LOCK_NB) != 0; ++tries) ::usleep(1000);
   if (!hierarchy.v2) return;
   for (const char* controller : kOurControllers)
