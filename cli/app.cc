@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <iostream>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/invocation.h"
@@ -12,6 +14,8 @@
 #include "cli/status_file.h"
 #include "cli/store_limit.h"
 #include "cli/wiring.h"
+#include "core/base/config.h"
+#include "core/base/error.h"
 
 namespace dsec::cli {
 namespace {
@@ -50,7 +54,48 @@ Format format_of(const std::vector<std::string>& args) {
   return format;
 }
 
-int run_command(Command& root, const std::vector<std::string>& args, Wiring& wiring, bool& status_passed_on) {
+// What stands before the command: "--context NAME". Returns how many words that is.
+std::size_t take_context(const std::vector<std::string>& args, std::optional<std::string>& context) {
+  constexpr std::string_view kOption = "--context";
+  std::size_t used = 0;
+  while (used < args.size() && args[used].starts_with(kOption)) {
+    const std::string& word = args[used];
+    if (word.size() > kOption.size() && word[kOption.size()] == '=') {
+      context = word.substr(kOption.size() + 1);
+      ++used;
+    } else if (word == kOption && used + 1 < args.size()) {
+      context = args[used + 1];
+      used += 2;
+    } else {
+      break;
+    }
+    if (context->empty()) throw usage_error("--context names no context").hint("dsec context ls");
+  }
+  return used;
+}
+
+// Whose sandboxes the command works on: as the command line, the environment or the configuration says.
+void choose_context(const Command& command, const std::optional<std::string>& asked, Wiring& wiring) {
+  using Reach = Command::Reach;
+  if (command.reach() == Reach::Context) {
+    const char* const set = std::getenv("DSEC_CONTEXT");
+    return wiring.use_context(asked ? *asked : set && *set ? set : Config::load().default_context);
+  }
+  if (!asked || *asked == kLocalContext) {
+    if (command.reach() == Reach::Host || asked) return;
+    const char* const set = std::getenv("DSEC_CONTEXT");
+    const std::string name = set && *set ? set : Config::load().default_context;
+    if (name.empty() || name == kLocalContext) return;
+    throw usage_error(quote(command.path()) + " works on sandboxes of this host alone, and the context is " +
+                      quote(name))
+        .hint("dsec --context local …");
+  }
+  throw usage_error(quote(command.path()) + " works on this host alone, and --context names another")
+      .hint("leave --context out");
+}
+
+int run_command(Command& root, const std::vector<std::string>& args, const std::optional<std::string>& context,
+                Wiring& wiring, bool& status_passed_on) {
   std::size_t used = 0;
   Command& command = locate(root, args, used);
   status_passed_on = command.status_passed_on();
@@ -68,6 +113,7 @@ int run_command(Command& root, const std::vector<std::string>& args, Wiring& wir
     Output(Format::Text).raw(command.help());
     return kOk;
   }
+  choose_context(command, context, wiring);
   Invocation call(wiring, command.json() ? Format::Json : Format::Text);
   try {
     command.action()(call);
@@ -92,10 +138,13 @@ int run(const std::vector<std::string>& args, Wiring& wiring) {
   };
   try {
     Command root(nullptr, "dsec", "Build, publish and run execution environments made of layers");
-    const bool version = args.size() == 1 && (args[0] == "--version" || args[0] == "-V");
-    const std::vector<std::string> words = version ? std::vector<std::string>{"version"} : args;
+    root.note("dsec --context NAME COMMAND works on sandboxes of another host (dsec-context(1)).");
+    std::optional<std::string> context;
+    const auto first = static_cast<std::ptrdiff_t>(take_context(args, context));
+    std::vector<std::string> words(args.begin() + first, args.end());
+    if (words.size() == 1 && (words[0] == "--version" || words[0] == "-V")) words = {"version"};
     declare_commands(root, words.empty() ? "" : words.front());
-    return run_command(root, words, wiring, status_passed_on);
+    return run_command(root, words, context, wiring, status_passed_on);
   } catch (const Error& error) {
     return fail(error);
   } catch (const std::exception& error) {

@@ -74,6 +74,14 @@ class Command {
   /// Its exit code is that of a command in a sandbox, so that a fault of dsec or of its user is 125.
   /// Adds --status-file, whose path goes to `target`, too.
   Command& passes_status_on(std::string& status_file);
+  /// Whose sandboxes a verb works on.
+  enum class Reach {
+    Host,     ///< on none, or this host's whatever the context is: the store is always this one's
+    Local,    ///< on this host's; refused where a context is chosen
+    Context,  ///< on those of the context
+  };
+  Command& reaches(Reach reach) { return reach_ = reach, *this; }
+  Reach reach() const { return reach_; }
   /// A paragraph below the options.
   Command& note(const std::string& text);
   Command& example(const std::string& text);
@@ -114,6 +122,7 @@ class Command {
   std::vector<std::string>* tail_ = nullptr;
   bool dashes_needed_ = true, passes_status_on_ = false;
   std::string output_ = "text";
+  Reach reach_ = Reach::Host;
 };
 
 }  // namespace dsec::cli

@@ -77,6 +77,14 @@ void add_env(Command& root) {
   add_env_inspect(env);
 }
 
+void add_context(Command& root) {
+  Command& context = root.group("context", "Contexts: other hosts whose sandboxes dsec works on");
+  add_context_add(context);
+  add_context_ls(context);
+  add_context_rm(context);
+  add_context_use(context);
+}
+
 void add_fn(Command& root) {
   Command& fn = root.group("fn", "Function calls: one command in a sandbox of its own, with a verdict");
   add_fn_run(fn);
@@ -159,6 +167,8 @@ constexpr Entry kCommands[] = {
     {"fn", add_fn},
     {"obd", add_obd},
     {"vm", add_vm},
+    {"edge", add_edge},
+    {"context", add_context},
     {"gc", add_gc},
     {"doctor", add_doctor},
     {"system", add_system},

@@ -35,6 +35,10 @@ std::string_view word(ExecResult::Cause cause) {
   return "lost";
 }
 
+Json host_memory_json(const engine::HostMemory& memory) {
+  return {{"own", memory.own}, {"shared", memory.shared}, {"part_of_shared", memory.part_of_shared}};
+}
+
 }  // namespace
 
 Json bytes_to_json(std::string_view bytes) {
@@ -112,6 +116,7 @@ Json to_json(const engine::SandboxStats& stats) {
   const auto& before = stats.memory_before_pause;
   return {{"memory_bytes", stats.memory_bytes},
           {"memory_before_pause", before ? Json(*before) : Json(nullptr)},
+          {"host_memory", stats.host_memory ? host_memory_json(*stats.host_memory) : Json(nullptr)},
           {"memory_limit", stats.memory_limit},
           {"memory_peak", stats.memory_peak ? Json(*stats.memory_peak) : Json(nullptr)},
           {"cpu_usec", stats.cpu_usec},

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "cli/wiring.h"
 #include "core/base/error.h"
 
 namespace dsec::cli {
@@ -26,6 +27,10 @@ void require_root(const std::string& command) {
     error.hint("sudo uses the store " + std::string(kRootStore) + ", yours is " + user_store(home) +
                ": with sudo DSEC_HOME=" + user_store(home) + " dsec it uses yours");
   throw error;
+}
+
+void require_root(const Wiring& wiring, const std::string& command) {
+  if (wiring.context().empty()) require_root(command);
 }
 
 std::string sudo_store_note() {

@@ -60,6 +60,8 @@ void declare(Command& command, SandboxFlags& flags) {
   command.flag("--accept-conflicts", flags.accept_conflicts,
                "Accept layers that put a file where another has a directory and the like");
   command.option("--backend", "NAME", flags.backend, "How the sandbox is isolated (default: container)");
+  command.choice("--pmem", flags.pmem, {"auto", "on", "off"},
+                 "Whether layers are memory of a microVM's guest (default: auto)");
 }
 
 void add_variable(std::vector<std::string>& env, const std::string& text) {
@@ -210,8 +212,26 @@ void put_flags(const SandboxFlags& flags, engine::SandboxRequest& request) {
   put(spec.idle_pause, flags.idle_pause);
   put_network(flags, spec);
   if (!flags.userns.empty()) spec.userns = flags.userns == "host" ? UserNamespace::Host : UserNamespace::Auto;
+  if (!flags.pmem.empty()) spec.pmem = pmem_use_from(flags.pmem);
   if (flags.read_only) spec.read_only = true;
   if (flags.accept_conflicts) spec.accept_conflicts = true;
+}
+
+// The layers of a context are those that its edge has; what names something of this host means nothing there.
+SandboxSpec compose_there(Wiring& wiring, const SandboxFlags& flags, const engine::SandboxRequest& request) {
+  const auto refuse = [&](bool given, const char* what) {
+    if (given)
+      throw usage_error(std::string(what) + " is for sandboxes of this host, and the context is " +
+                        quote(wiring.context()))
+          .hint("leave it out");
+  };
+  refuse(!flags.binds.empty(), "-v");
+  refuse(!flags.registries.empty(), "--registry");
+  refuse(flags.on_demand, "--on-demand");
+  const auto get = [&](const LayerRef& ref) { return wiring.engine().layer(ref); };
+  std::vector<engine::StoredLayer> layers;
+  for (const LayerRef& ref : request.layers) layers.push_back(get(ref));
+  return engine::compose_spec(engine::with_lowers(get, std::move(layers)), request);
 }
 
 }  // namespace
@@ -222,6 +242,7 @@ SandboxSpec compose(Invocation& call, const SandboxFlags& flags) {
       environment ? request_of_environment(flags.what.front(), flags.file, parse_labels(flags.args))
                   : request_of_layers(flags);
   put_flags(flags, request);
+  if (!call.wiring().context().empty()) return compose_there(call.wiring(), flags, request);
   std::vector<engine::StoredLayer> layers;
   try {
     layers = find_or_pull(call, request.layers, flags.registries, pull_mode(flags.on_demand), flags.offline);

@@ -24,7 +24,7 @@ struct SandboxFlags {
   std::string name, backend, network, userns, hostname, workdir, user;
   std::optional<std::string> entrypoint;
   std::vector<std::string> env, env_files, binds, devices, labels, allow, deny, inject;
-  std::string cpu_class;
+  std::string cpu_class, pmem;
   bool intercept_tls = false;
   std::optional<double> cpus;
   std::optional<std::uint64_t> memory, pids, disk, output_limit;

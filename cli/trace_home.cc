@@ -14,9 +14,11 @@ fs::path with_host_id(const fs::path& directory, const engine::Home& outer) {
 }
 
 void end_all(Wiring& wiring) {
-  for (const engine::SandboxInfo& each : wiring.engine().list({.all = true})) wiring.engine().remove(each.id, true);
+  for (const engine::SandboxInfo& each : wiring.local_engine().list({.all = true}))
+    wiring.local_engine().remove(each.id, true);
   engine::sweep_sandboxes(wiring.home(), wiring.runners(), false);
   wiring.mounter().unmount_unused({});
+  engine::release_shared(wiring.home(), wiring.runners());
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ Json snapshot_json(const runners::WarmGuestHere& here) {
           {"vmm", guest.vmm},
           {"memory", guest.machine.memory},
           {"cpus", guest.machine.cpus},
+          {"pmem", guest.machine.pmem},
           {"made", iso_time(std::chrono::system_clock::time_point(std::chrono::seconds(guest.made)))},
           {"bytes", guest.bytes},
           {"machine", guest.machine.parts},

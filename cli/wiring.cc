@@ -5,13 +5,18 @@
 #include <optional>
 
 #include "cli/progress.h"
+#include "core/base/config.h"
 #include "core/base/error.h"
 #include "core/base/units.h"
+#include "core/remote/address.h"
+#include "core/remote/remote_engine.h"
+#include "core/remote/token.h"
 #include "layers/branch/packer.h"
 #include "layers/build/cache_mounts.h"
 #include "layers/build/downloads.h"
 #include "layers/build/run_mounts.h"
 #include "layers/build/step_cache.h"
+#include "layers/disk/machine_disks.h"
 #include "layers/erofs/mkfs.h"
 #include "layers/mount/layer_mounter.h"
 #include "registry/gc/leftovers.h"
@@ -71,8 +76,10 @@ struct Wiring::Parts {
   std::unique_ptr<engine::BlobLoader> loader;
   std::unique_ptr<engine::LayerMounter> mounter;
   std::unique_ptr<engine::LayerPacker> packer;
+  std::unique_ptr<engine::MachineDisks> disks;
   std::unique_ptr<engine::Runner> container, microvm;
   std::unique_ptr<engine::LocalEngine> engine;
+  std::unique_ptr<engine::Engine> remote;
 };
 
 Wiring::Wiring(std::filesystem::path home) : place_(std::move(home)), parts_(std::make_unique<Parts>()) {}
@@ -102,7 +109,9 @@ engine::LayerStore& Wiring::layer_store() { return store(); }
 
 bool Wiring::is_on_demand(const engine::StoredLayer& layer) { return store().is_on_demand(layer.manifest); }
 
-Json Wiring::on_demand_use(std::span<const Digest> layers) { return registry::on_demand_use(store(), layers); }
+Json Wiring::on_demand_use(std::span<const Digest> layers) {
+  return context_.empty() ? registry::on_demand_use(store(), layers) : Json(nullptr);
+}
 
 engine::OpenRemoteImage Wiring::images() { return registry::remote_images(); }
 
@@ -139,13 +148,39 @@ engine::Runners Wiring::runners() {
   std::error_code unknown;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", unknown);
   if (!parts_->container) parts_->container = runners::make_container_runner(home(), program);
-  if (!parts_->microvm) parts_->microvm = runners::make_microvm_runner(home(), *parts_->container, program);
+  if (!parts_->disks) parts_->disks = layers::make_machine_disks();
+  if (!parts_->microvm)
+    parts_->microvm = runners::make_microvm_runner(home(), *parts_->container, *parts_->disks, program);
   return {{"container", *parts_->container}, {"fncall", *parts_->container}, {"microvm", *parts_->microvm}};
 }
 
-engine::LocalEngine& Wiring::engine() {
+engine::LocalEngine& Wiring::local_engine() {
   if (!parts_->engine) parts_->engine = engine::make_local_engine(home(), store(), mounter(), packer(), runners());
   return *parts_->engine;
+}
+
+void Wiring::use_context(const std::string& name) {
+  parts_->remote.reset();
+  context_ = name == kLocalContext ? "" : name;
+  if (context_.empty()) return;
+  const Config config = Config::load();
+  std::vector<std::string> known = {kLocalContext};
+  for (const ContextEntry& entry : config.contexts) {
+    known.push_back(entry.name);
+    if (entry.name != context_) continue;
+    remote::EdgePlace place{.context = context_, .address = remote::Address::parse(entry.url), .token = {}};
+    if (!entry.token_file.empty()) place.token = remote::read_token(entry.token_file);
+    parts_->remote = remote::make_remote_engine(std::move(place));
+    return;
+  }
+  Error error = usage_error("there is no context " + quote(context_));
+  for (const std::string& near : nearest_names(context_, known)) error.hint("--context " + near);
+  throw std::move(error).hint("dsec context ls");
+}
+
+engine::Engine& Wiring::engine() {
+  if (parts_->remote) return *parts_->remote;
+  return local_engine();
 }
 
 runners::HostReport Wiring::examine_host() {

@@ -42,7 +42,7 @@ class Wiring {
   engine::LayerStore& layer_store();
   /// Whether some of its data is loaded while it is used, since it is not here.
   bool is_on_demand(const engine::StoredLayer& layer);
-  /// What has been loaded of layers: "bytes" and "fetched", or null when nothing of them is loaded on demand.
+  /// What has been loaded of layers: "bytes" and "fetched", or null when nothing of them is loaded on demand here.
   Json on_demand_use(std::span<const Digest> layers);
   /// Images of registries, for `docker:` sources.
   engine::OpenRemoteImage images();
@@ -59,7 +59,16 @@ class Wiring {
   engine::LayerMounter& mounter();
   engine::LayerPacker& packer();
   engine::Runners runners();
-  engine::LocalEngine& engine();
+  /// That of this host.
+  engine::LocalEngine& local_engine();
+
+  /// From here on engine() is that of a context; empty: of this host, which stays so when nothing is said. Throws Error
+  /// (Usage) with near names.
+  void use_context(const std::string& name);
+  /// Empty: this host.
+  const std::string& context() const noexcept { return context_; }
+  /// Whose sandboxes are meant.
+  engine::Engine& engine();
 
   /// What dsec finds of this host; makes nothing.
   runners::HostReport examine_host();
@@ -68,6 +77,7 @@ class Wiring {
   struct Parts;
   const std::filesystem::path place_;
   std::unique_ptr<Parts> parts_;
+  std::string context_;
 };
 
 }  // namespace dsec::cli

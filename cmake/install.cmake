@@ -2,7 +2,7 @@
 include(GNUInstallDirs)
 install(TARGETS dsec RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 if(TARGET dsec-init)
-  install(TARGETS dsec-init dsec-guest dsec-egress dsec-loader RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/dsec)
+  install(TARGETS dsec-init dsec-guest dsec-egress dsec-loader dsec-disk RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/dsec)
 endif()
 
 # In the build tree these are links to tools that ./dev has found or built; an installation keeps its own copies.

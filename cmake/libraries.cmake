@@ -78,3 +78,10 @@ mark_as_advanced(DSEC_LIBARCHIVE DSEC_ARCHIVE_archive DSEC_LIBGIT2 DSEC_LIBCURL)
 dsec_delayed(dsec_libarchive PkgConfig::LIBARCHIVE ${DSEC_LIBARCHIVE})
 dsec_delayed(dsec_libgit2 PkgConfig::LIBGIT2 ${DSEC_LIBGIT2})
 dsec_delayed(dsec_libcurl PkgConfig::LIBCURL ${DSEC_LIBCURL})
+
+# Headers alone; core/remote/edge/asio.cc compiles what is not a template of both once.
+find_package(Boost 1.81 REQUIRED)
+add_library(dsec_asio INTERFACE)
+target_include_directories(dsec_asio SYSTEM INTERFACE ${Boost_INCLUDE_DIRS})
+target_compile_definitions(dsec_asio INTERFACE BOOST_ASIO_SEPARATE_COMPILATION BOOST_BEAST_SEPARATE_COMPILATION BOOST_ASIO_NO_DEPRECATED)
+target_link_libraries(dsec_asio INTERFACE Threads::Threads)

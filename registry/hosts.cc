@@ -1,10 +1,10 @@
 #include "registry/hosts.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/variables.h"
 #include "registry/oci/reference.h"
 
 namespace dsec::registry {
@@ -16,7 +16,7 @@ constexpr std::uint64_t kLargestCertificates = 4 << 20;
 /// Where docker and podman look for what belongs to one host (containers-certs.d(5)).
 std::vector<fs::path> certificate_directories(const std::string& authority) {
   std::vector<fs::path> directories;
-  if (const char* home = std::getenv("HOME"); home && *home)
+  if (const std::string home = variable("HOME"); !home.empty())
     directories.push_back(fs::path(home) / ".config/containers/certs.d" / authority);
   directories.push_back(fs::path("/etc/containers/certs.d") / authority);
   directories.push_back(fs::path("/etc/docker/certs.d") / authority);

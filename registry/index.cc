@@ -4,6 +4,7 @@
 #include "registry/oci/access.h"
 #include "registry/oci/artifact.h"
 #include "registry/oci/reference.h"
+#include "registry/oci/referrers.h"
 #include "registry/publication.h"
 
 namespace dsec::registry {
@@ -29,8 +30,7 @@ std::uint64_t put_index(OciClient& client, const std::string& repository, const 
     if (const Digest digest = Digest::of(content); !client.blob_size(repository, digest))
       client.push_blob(repository, digest, {content, -1, content.size()}, [](std::uint64_t) {});
   const std::string type = image.media_type.empty() ? kImageManifestType : image.media_type;
-  client.push_manifest(repository, index_tag(index.data), kImageManifestType,
-                       index_artifact(index, {image.digest, image.size, type}));
+  push_referrer(client, repository, index_tag(index.data), index_artifact(index, {image.digest, image.size, type}));
   return index.size;
 }
 
@@ -45,8 +45,8 @@ IndexResult publish_index(LocalStore& store, const engine::ImageIndex& made, con
                           const RegistryAddress& address, Progress& progress) {
   const CatalogTag name{made.layer.name, tag};
   IndexResult result;
+  OciAccess access(Config::load(), [&](const std::string& message) { progress.warn(message); });
   attempt("cannot index " + name.str() + " in " + address.shown(), [&] {
-    OciAccess access(Config::load(), [&](const std::string& message) { progress.warn(message); });
     for (const DataIndex& index : made.indexes)
       result.bytes_in_image += put_index(access.at(address.host), address.repository, index, made.image);
   });
@@ -56,6 +56,11 @@ IndexResult publish_index(LocalStore& store, const engine::ImageIndex& made, con
   result.bytes_copied = Publication(*registry, *contents, {}, progress)
                             .run({{name.str(), made.layer.digest(), made.layer, {name}}}, store.home().host_id())
                             .bytes_copied;
+  // A gc that had not seen the layer yet may have taken them for what a killed command left.
+  attempt("cannot index " + name.str() + " in " + address.shown(), [&] {
+    for (const DataIndex& index : made.indexes)
+      put_index(access.at(address.host), address.repository, index, made.image);
+  });
   return result;
 }
 

@@ -47,6 +47,7 @@ void run(const Options& options, Invocation& call) {
 void add_attach(Command& root) {
   auto options = std::make_shared<Options>();
   Command& verb = root.verb("attach", "Follow a command of a sandbox, from the beginning of its output");
+  verb.reaches(Command::Reach::Context);
   verb.positional("SANDBOX", options->sandbox, "Id, unique beginning of an id, or name");
   verb.optional_positional("EXEC_ID", options->exec_id, "What dsec commands shows (default: the main command)");
   verb.flag("-i,--interactive", options->interactive, "Give it our standard input");

@@ -94,7 +94,7 @@ void run(const Options& options, Invocation& call) {
   const std::vector<layers::BuildOutcome> outcomes =
       layers::build(project, build_options(options, call),
                     {.store = wiring.layer_store(),
-                     .engine = [&wiring]() -> engine::LocalEngine& { return wiring.engine(); },
+                     .engine = [&wiring]() -> engine::LocalEngine& { return wiring.local_engine(); },
                      .cache = wiring.home().cache() / "build",
                      .progress = call.progress(),
                      .pull = [&](const LayerRef& ref) { pull_for_build(call, ref, options.registries); },

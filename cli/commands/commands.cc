@@ -42,6 +42,7 @@ void add_commands(Command& root) {
   };
   auto options = std::make_shared<Options>();
   Command& verb = root.verb("commands", "List the commands that run in a sandbox");
+  verb.reaches(Command::Reach::Context);
   verb.positional("SANDBOX", options->sandbox, "Id, unique beginning of an id, or name");
   verb.flag("-a,--all", options->all, "Also those that have ended");
   verb.note("With -o json, one object a line. dsec attach and dsec logs --exec show their output.");

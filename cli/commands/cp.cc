@@ -185,6 +185,7 @@ void run(const Options& options, Invocation& call) {
 void add_cp(Command& root) {
   auto options = std::make_shared<Options>();
   Command& verb = root.verb("cp", "Copy files into a sandbox or out of it");
+  verb.reaches(Command::Reach::Context);
   verb.positional("FROM", options->from, "SANDBOX:PATH, a path here, or - for a tar stream");
   verb.positional("TO", options->to, "The same; one of both is in a sandbox");
   verb.flag("-a,--archive", options->archive, "Keep owners; else all belongs to root inside, or to you here");

@@ -101,6 +101,7 @@ void run(const Options& options, Invocation& call) {
 void add_diff(Command& root) {
   auto options = std::make_shared<Options>();
   Command& verb = root.verb("diff", "Show what a sandbox has changed in its files");
+  verb.reaches(Command::Reach::Context);
   verb.positional("SANDBOX", options->sandbox, "Id, unique beginning of an id, or name");
   verb.flag("--patch", options->patch, "A unified patch of the text files, for git apply and patch");
   verb.flag("--stat", options->stat, "How many lines of each file were changed");

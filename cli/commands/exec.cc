@@ -39,6 +39,7 @@ void run(const Options& options, Invocation& call) {
 void add_exec(Command& root) {
   auto options = std::make_shared<Options>();
   Command& verb = root.verb("exec", "Run a command in a running sandbox");
+  verb.reaches(Command::Reach::Context);
   verb.positional("SANDBOX", options->sandbox, "Id, unique beginning of an id, or name");
   declare(verb, options->flags);
   verb.options("-e,--env", "NAME[=VALUE]", options->env, "Set a variable; without a value, take it from here");

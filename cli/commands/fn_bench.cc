@@ -75,7 +75,7 @@ void run(const Options& options, Invocation& call) {
       .input = options.input.empty() ? "" : read_file(options.input), .files = {}, .args = options.args};
   for (const std::string& file : options.files) request.files.push_back(read_function_file(file));
   const std::uint64_t jobs = options.jobs.value_or(std::max(1u, std::thread::hardware_concurrency()));
-  engine::Engine& engine = call.wiring().engine();
+  engine::Engine& engine = call.wiring().local_engine();
   const engine::Home& home = call.wiring().home();
   const std::atomic<bool> never = false;
   engine::FunctionPool(engine, home, type).fill(never);
@@ -115,6 +115,7 @@ void run(const Options& options, Invocation& call) {
 void add_fn_bench(Command& fn) {
   auto options = std::make_shared<Options>();
   Command& verb = fn.verb("bench", "Time many calls");
+  verb.reaches(Command::Reach::Local);
   verb.positional("TYPE", options->function.type, "Function of dsec.yaml");
   declare(verb, options->function);
   verb.option("--stdin", "FILE", options->input, "Standard input of each call (default: none)");

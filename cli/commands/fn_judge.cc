@@ -73,8 +73,8 @@ class Judge {
  public:
   Judge(Invocation& call, const Options& options)
       : type_(find_function(call, options.function, options.function.type)),
-        pool_(call.wiring().engine(), call.wiring().home(), type_),
-        functions_(call.wiring().engine(), call.wiring().home(), pool_.refill()) {
+        pool_(call.wiring().local_engine(), call.wiring().home(), type_),
+        functions_(call.wiring().local_engine(), call.wiring().home(), pool_.refill()) {
     if (!options.checker.empty()) checker_ = find_function(call, options.function, options.checker);
     comparison_.how = options.compare == "exact"    ? engine::Comparison::How::Exact
                       : options.compare == "floats" ? engine::Comparison::How::Floats
@@ -173,6 +173,7 @@ void run(const Options& options, Invocation& call) {
 void add_fn_judge(Command& fn) {
   auto options = std::make_shared<Options>();
   Command& verb = fn.verb("judge", "Run a program on many inputs and compare what it writes");
+  verb.reaches(Command::Reach::Local);
   verb.positional("TYPE", options->function.type, "Function of dsec.yaml");
   declare(verb, options->function);
   verb.option("--cases", "DIR", options->cases, "Folder with NAME.in and NAME.out (or NAME.ans) for each case");

@@ -37,6 +37,7 @@ void run(const ProjectFlags& flags, Invocation& call) {
 void add_fn_ls(Command& fn) {
   auto flags = std::make_shared<ProjectFlags>();
   Command& verb = fn.verb("ls", "List the functions of dsec.yaml");
+  verb.reaches(Command::Reach::Local);
   verb.option("-p,--project", "FILE", flags->file, "The description (default: dsec.yaml)");
   verb.options("--arg", "NAME=VALUE", flags->args, "Value of ${NAME} in it");
   verb.note("With -o json, one object a line.");

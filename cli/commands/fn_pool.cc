@@ -21,7 +21,7 @@ struct Options {
 void run(const Options& options, Invocation& call) {
   if (options.fill && options.drain) throw usage_error("--fill and --drain exclude each other");
   const FunctionType type = find_function(call, options.function, options.function.type);
-  engine::FunctionPool pool(call.wiring().engine(), call.wiring().home(), type);
+  engine::FunctionPool pool(call.wiring().local_engine(), call.wiring().home(), type);
   if (options.fill || options.drain) require_root("fn pool");
   if (options.drain) pool.drain();
   if (options.fill) {
@@ -42,6 +42,7 @@ void run(const Options& options, Invocation& call) {
 void add_fn_pool(Command& fn) {
   auto options = std::make_shared<Options>();
   Command& verb = fn.verb("pool", "Show, fill or empty the pool of a function");
+  verb.reaches(Command::Reach::Local);
   verb.positional("TYPE", options->function.type, "Function of dsec.yaml");
   declare(verb, options->function);
   verb.flag("--fill", options->fill, "Make sandboxes until as many are ready as the function wants");

@@ -46,7 +46,7 @@ void run(const Options& options, Invocation& call) {
   const FunctionType type = find_function(call, options.function, options.function.type);
   FunctionCall request{.input = read_input(options.input), .files = {}, .args = options.args};
   for (const std::string& file : options.files) request.files.push_back(read_function_file(file));
-  engine::Functions functions(call.wiring().engine(), call.wiring().home(), refill_by_process(options.function));
+  engine::Functions functions(call.wiring().local_engine(), call.wiring().home(), refill_by_process(options.function));
   const FunctionResult result = functions.call(type, request);
   if (call.out().json()) {
     call.out().json(to_json(result));
@@ -63,6 +63,7 @@ void run(const Options& options, Invocation& call) {
 void add_fn_run(Command& fn) {
   auto options = std::make_shared<Options>();
   Command& verb = fn.verb("run", "Make one call");
+  verb.reaches(Command::Reach::Local);
   verb.positional("TYPE", options->function.type, "Function of dsec.yaml");
   declare(verb, options->function);
   verb.option("--stdin", "FILE", options->input, "Standard input of the call; '-': ours (default: none)");

@@ -19,7 +19,7 @@ struct Options {
 };
 
 void run(const Options& options, Invocation& call) {
-  require_root("fork");
+  require_root(call.wiring(), "fork");
   const std::vector<engine::SandboxInfo> made = call.wiring().engine().fork(
       options.sandbox,
       {options.count.value_or(1), options.name, parse_labels(options.labels), operation_context(options.op_id)});
@@ -36,6 +36,7 @@ void run(const Options& options, Invocation& call) {
 void add_fork(Command& root) {
   auto options = std::make_shared<Options>();
   Command& verb = root.verb("fork", "Start sandboxes with the files and settings of another, which goes on");
+  verb.reaches(Command::Reach::Context);
   verb.positional("SANDBOX", options->sandbox, "Id, unique beginning of an id, or name");
   verb.number("-n,--count", options->count, "How many (default: 1)");
   verb.option("--name", "NAME", options->name,

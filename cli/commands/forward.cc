@@ -50,6 +50,7 @@ void run(const Options& options, Invocation& call) {
 void add_forward(Command& root) {
   auto options = std::make_shared<Options>();
   Command& verb = root.verb("forward", "Bring connections to a port of this host into a sandbox");
+  verb.reaches(Command::Reach::Context);
   verb.positional("SANDBOX", options->sandbox, "Id, unique beginning of an id, or name");
   verb.positional("[[ADDRESS:]LOCAL:]PORT", options->ports,
                   "Where to listen here (default: 127.0.0.1 and the same port; 0: any), and the port inside");

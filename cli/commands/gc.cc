@@ -45,7 +45,9 @@ registry::GcPorts ports(Wiring& wiring) {
   // Without root nothing of ours is mounted.
   if (::geteuid() == 0)
     ports.unmount_unused = [&wiring](std::span<const Digest> needed) {
-      return wiring.mounter().unmount_unused(needed);
+      const auto unmounted = wiring.mounter().unmount_unused(needed);
+      engine::release_shared(wiring.home(), wiring.runners());
+      return unmounted;
     };
   return ports;
 }

@@ -90,6 +90,7 @@ void run(const Options& options, Invocation& call) {
 void add_http(Command& root) {
   auto options = std::make_shared<Options>();
   Command& verb = root.verb("http", "Send a request to an HTTP server in a sandbox");
+  verb.reaches(Command::Reach::Context);
   verb.positional("SANDBOX", options->sandbox, "Id, unique beginning of an id, or name");
   verb.positional("PORT[/PATH]", options->target, "Where the server listens inside, and what to ask for");
   verb.option("-X,--request", "METHOD", options->method, "Method (default: GET, with --data POST)");

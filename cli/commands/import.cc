@@ -80,7 +80,7 @@ engine::StoredLayer build(const Options& options, const layers::ImportOptions& w
                             .jobs = jobs,
                             .on_failure = {}},
                            {.store = wiring.layer_store(),
-                            .engine = [&wiring]() -> engine::LocalEngine& { return wiring.engine(); },
+                            .engine = [&wiring]() -> engine::LocalEngine& { return wiring.local_engine(); },
                             .cache = wiring.home().cache() / "build",
                             .progress = call.progress(),
                             .images = wiring.images()})

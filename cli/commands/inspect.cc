@@ -12,6 +12,7 @@ namespace dsec::cli {
 void add_inspect(Command& root) {
   auto names = std::make_shared<std::vector<std::string>>();
   Command& verb = root.verb("inspect", "Show all that is known of sandboxes, as a JSON array");
+  verb.reaches(Command::Reach::Context);
   verb.positionals("SANDBOX", *names, "Id, unique beginning of an id, or name");
   verb.runs([names](Invocation& call) {
     engine::Engine& engine = call.wiring().engine();

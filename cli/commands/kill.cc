@@ -17,6 +17,7 @@ void add_kill(Command& root) {
   };
   auto options = std::make_shared<Options>();
   Command& verb = root.verb("kill", "Send a signal to commands of a sandbox");
+  verb.reaches(Command::Reach::Context);
   verb.positional("SANDBOX", options->sandbox, "Id, unique beginning of an id, or name");
   verb.positionals("EXEC_ID", options->commands, "What dsec commands shows");
   verb.option("-s,--signal", "SIGNAL", options->signal, "Name or number (default: KILL)");

@@ -61,6 +61,7 @@ void run(const Options& options, Invocation& call) {
 void add_logs(Command& root) {
   auto options = std::make_shared<Options>();
   Command& verb = root.verb("logs", "Show the output of a sandbox's command");
+  verb.reaches(Command::Reach::Context);
   verb.positional("SANDBOX", options->sandbox, "Id, unique beginning of an id, or name");
   verb.flag("-f,--follow", options->follow, "Go on until the command ends");
   verb.number("-n,--tail", options->tail, "The last lines only");

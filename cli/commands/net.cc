@@ -167,6 +167,7 @@ void set(const SetFlags& flags, Invocation& call) {
 void add_net_show(Command& net) {
   auto name = std::make_shared<std::string>();
   Command& verb = net.verb("show", "Show the network policy of a sandbox, and what it has done");
+  verb.reaches(Command::Reach::Context);
   verb.positional("SANDBOX", *name, "Id, unique beginning of an id, or name");
   verb.runs([name](Invocation& call) { show(*name, call); });
 }
@@ -174,6 +175,7 @@ void add_net_show(Command& net) {
 void add_net_log(Command& net) {
   auto flags = std::make_shared<LogFlags>();
   Command& verb = net.verb("log", "Show what a sandbox asked of the network");
+  verb.reaches(Command::Reach::Context);
   verb.positional("SANDBOX", flags->name, "Id, unique beginning of an id, or name");
   verb.flag("-f,--follow", flags->follow, "Go on until the sandbox has ended");
   verb.flag("--denied", flags->denied, "Only what was denied");
@@ -184,6 +186,7 @@ void add_net_log(Command& net) {
 void add_net_set(Command& net) {
   auto flags = std::make_shared<SetFlags>();
   Command& verb = net.verb("set", "Replace the network policy of a sandbox, or switch its phase");
+  verb.reaches(Command::Reach::Context);
   verb.positional("SANDBOX", flags->name, "Id, unique beginning of an id, or name");
   verb.options("--allow", "RULE", flags->allow, "Allow a preset, host, address or range, as in example.org:443");
   verb.options("--deny", "RULE", flags->deny, "Deny one, whatever is allowed");

@@ -12,6 +12,7 @@ void add_pause(Command& root) {
   auto selection = std::make_shared<Selection>();
   auto op_id = std::make_shared<std::string>();
   Command& verb = root.verb("pause", "Freeze sandboxes and give their memory back to the host");
+  verb.reaches(Command::Reach::Context);
   declare(verb, *selection);
   declare_op_id(verb, *op_id);
   verb.note(

@@ -50,6 +50,7 @@ void run(const Options& options, Invocation& call) {
 void add_ps(Command& root) {
   auto options = std::make_shared<Options>();
   Command& verb = root.verb("ps", "List sandboxes");
+  verb.reaches(Command::Reach::Context);
   verb.flag("-a,--all", options->all, "Also those that have ended");
   verb.flag("-q,--quiet", options->quiet, "Ids only");
   verb.options("-l,--label", "KEY[=VALUE]", options->labels, "Only those with this label");

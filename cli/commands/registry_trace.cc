@@ -60,7 +60,7 @@ void require_success(const ExecResult& result, const std::string& program) {
 }
 
 void run_command(const Options& options, const SandboxSpec& spec, Wiring& wiring) {
-  engine::Engine& engine = wiring.engine();
+  engine::Engine& engine = wiring.local_engine();
   ExecSpec exec{.argv = engine::main_command(spec.config, options.command), .env = {}, .main = true};
   exec.timeout = options.timeout;
   exec.operation = operation_context("");

@@ -105,7 +105,7 @@ void open_shell(engine::Engine& engine, const std::string& id, Invocation& call)
 
 void run(const Options& options, Invocation& call) {
   require_root("replay");
-  engine::Engine& engine = call.wiring().engine();
+  engine::Engine& engine = call.wiring().local_engine();
   const engine::Trajectory trajectory = find_trajectory(options.what, engine);
   if (!trajectory.damage.empty()) call.progress().warn(trajectory.damage + "; what follows is not replayed");
   engine::Normaliser normaliser;
@@ -132,6 +132,7 @@ void run(const Options& options, Invocation& call) {
 void add_replay(Command& root) {
   auto options = std::make_shared<Options>();
   Command& verb = root.verb("replay", "Do again what was done to a sandbox, and see where it differs");
+  verb.reaches(Command::Reach::Local);
   verb.positional("TRAJECTORY", options->what, "A file or folder of one, or the sandbox it is of, which may be gone");
   verb.number("--until", options->until, "The last operation to do (default: all)");
   verb.flag("--check", options->check, "Tell only what differs");

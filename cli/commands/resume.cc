@@ -12,6 +12,7 @@ void add_resume(Command& root) {
   auto selection = std::make_shared<Selection>();
   auto op_id = std::make_shared<std::string>();
   Command& verb = root.verb("resume", "Let paused sandboxes go on");
+  verb.reaches(Command::Reach::Context);
   declare(verb, *selection);
   declare_op_id(verb, *op_id);
   verb.note("One that is not paused is no error.");

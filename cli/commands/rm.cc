@@ -18,6 +18,7 @@ struct Options {
 void add_rm(Command& root) {
   auto options = std::make_shared<Options>();
   Command& verb = root.verb("rm", "Remove sandboxes with all that they wrote");
+  verb.reaches(Command::Reach::Context);
   declare(verb, options->selection);
   verb.flag("-f,--force", options->force, "Stop those that run");
   verb.runs([options](Invocation& call) {

@@ -59,7 +59,7 @@ void run(const Options& options, Invocation& call) {
   ExecSpec exec{.argv = engine::main_command(spec.config, options.command), .env = {}, .main = true};
   apply(options.exec, call.out().json(), exec);
 
-  require_root("run");
+  require_root(call.wiring(), "run");
   engine::Engine& engine = call.wiring().engine();
   // From here on a signal is for the command: a sandbox that was made without one would stay.
   const ForwardedSignals signals;
@@ -90,6 +90,7 @@ void run(const Options& options, Invocation& call) {
 void add_run(Command& root) {
   auto options = std::make_shared<Options>();
   Command& verb = root.verb("run", "Run a command in a new sandbox");
+  verb.reaches(Command::Reach::Context);
   declare(verb, options->sandbox);
   declare(verb, options->exec);
   verb.flag("--rm", options->remove, "Remove the sandbox at its end (default unless --detach)");

@@ -119,6 +119,7 @@ void list(const std::string& sandbox, Invocation& call) {
 void add_session_open(Command& session) {
   auto options = std::make_shared<OpenOptions>();
   Command& verb = session.verb("open", "Open a shell that keeps its state between commands");
+  verb.reaches(Command::Reach::Context);
   verb.positional("SANDBOX", options->sandbox, kSandbox);
   verb.option("--name", "NAME", options->name, "Name of the session, beside its id");
   verb.option("--shell", "SHELL", options->shell, "bash, sh or a path (default: bash where there is one, else sh)");
@@ -135,6 +136,7 @@ void add_session_open(Command& session) {
 void add_session_run(Command& session) {
   auto options = std::make_shared<RunOptions>();
   Command& verb = session.verb("run", "Run a command in a session");
+  verb.reaches(Command::Reach::Context);
   verb.positional("SANDBOX", options->sandbox, kSandbox);
   verb.positional("SESSION", options->session, "Id or name of the session");
   verb.flag("-i,--interactive", options->interactive, "Give it our standard input");
@@ -153,6 +155,7 @@ void add_session_run(Command& session) {
 void add_session_ls(Command& session) {
   auto sandbox = std::make_shared<std::string>();
   Command& verb = session.verb("ls", "List the sessions of a sandbox");
+  verb.reaches(Command::Reach::Context);
   verb.positional("SANDBOX", *sandbox, kSandbox);
   verb.note("With -o json, one object a line.");
   verb.runs([sandbox](Invocation& call) { list(*sandbox, call); });
@@ -166,6 +169,7 @@ void add_session_close(Command& session) {
   };
   auto options = std::make_shared<Options>();
   Command& verb = session.verb("close", "End sessions with all that was started in them");
+  verb.reaches(Command::Reach::Context);
   verb.positional("SANDBOX", options->sandbox, kSandbox);
   verb.positionals("SESSION", options->sessions, "Id or name of the session");
   declare_op_id(verb, options->op_id);

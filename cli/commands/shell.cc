@@ -34,6 +34,7 @@ void run(const Options& options, Invocation& call) {
 void add_shell(Command& root) {
   auto options = std::make_shared<Options>();
   Command& verb = root.verb("shell", "Open a shell in a running sandbox");
+  verb.reaches(Command::Reach::Context);
   verb.positional("SANDBOX", options->sandbox, "Id, unique beginning of an id, or name");
   verb.option("-w,--workdir", "PATH", options->workdir, "Directory to start in (default: the sandbox's)");
   verb.option("-u,--user", "USER[:GROUP]", options->user, "User to run as (default: the sandbox's)");

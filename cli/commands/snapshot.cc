@@ -47,6 +47,7 @@ LayerRef ref_of(Invocation& call, const SnapshotFlags& flags) {
 void add_snapshot(Command& root) {
   auto flags = std::make_shared<SnapshotFlags>();
   Command& verb = root.verb("snapshot", "Make a layer of what a sandbox has changed, on the layers that it has");
+  verb.reaches(Command::Reach::Context);
   verb.positional("SANDBOX", flags->sandbox, "Id, unique beginning of an id, or name");
   verb.optional_positional("NAME[:TAG]", flags->name, "The layer snapshot/NAME (default: id of the sandbox and time)");
   declare(verb, *flags);
@@ -55,7 +56,7 @@ void add_snapshot(Command& root) {
       "fork keeps the settings. dsec run with a snapshot takes the layers below it by itself.");
   verb.example("dsec snapshot dev after-setup:1 && dsec run snapshot/after-setup:1 -- pytest -q");
   verb.runs([flags](Invocation& call) {
-    require_root("snapshot");
+    require_root(call.wiring(), "snapshot");
     make_snapshot(call, *flags, ref_of(call, *flags));
   });
 }

@@ -23,6 +23,12 @@ std::string memory(const engine::SandboxStats& stats) {
   return stats.memory_before_pause ? now + " (" + format_size(*stats.memory_before_pause) + " before the pause)" : now;
 }
 
+// Of a machine, whose memory is its guest's.
+std::string host_memory(const engine::SandboxStats& stats) {
+  if (!stats.host_memory) return "-";
+  return format_size(stats.host_memory->own) + " + " + format_size(stats.host_memory->shared) + " shared";
+}
+
 std::string loaded(const Json& on_demand) {
   if (on_demand.is_null()) return "-";
   const Json& first = on_demand["first_command_ms"];
@@ -50,6 +56,7 @@ std::vector<std::string> cells(const engine::SandboxInfo& info, const engine::Sa
           info.spec.name,
           format_duration(duration_cast<milliseconds>(microseconds(stats.cpu_usec))),
           memory(stats),
+          host_memory(stats),
           of_limit(std::to_string(stats.pids), stats.pids_limit, std::to_string(stats.pids_limit)),
           of_limit(format_size(stats.disk_bytes), stats.disk_limit, format_size(stats.disk_limit)),
           stats.oom_kills ? std::to_string(*stats.oom_kills) : "-",
@@ -61,7 +68,7 @@ void run(const std::vector<std::string>& names, Invocation& call) {
   std::vector<engine::SandboxInfo> chosen;
   for (const auto& name : names) chosen.push_back(engine.inspect(name));
   if (names.empty()) chosen = engine.list({});
-  Table table({"ID", "NAME", "CPU TIME", "MEMORY", "PIDS", "DISK", "OOM KILLS", "FETCHED"});
+  Table table({"ID", "NAME", "CPU TIME", "MEMORY", "ON HOST", "PIDS", "DISK", "OOM KILLS", "FETCHED"});
   for (const auto& info : chosen) {
     const engine::SandboxStats stats = engine.stats(info.id);
     const Json on_demand = use_of_layers(info, call);
@@ -83,6 +90,7 @@ void run(const std::vector<std::string>& names, Invocation& call) {
 void add_stats(Command& root) {
   auto names = std::make_shared<std::vector<std::string>>();
   Command& verb = root.verb("stats", "Show what sandboxes use: CPU, memory, processes, disk");
+  verb.reaches(Command::Reach::Context);
   verb.positionals("SANDBOX", *names, "Id, unique beginning of an id, or name (default: all that run)", 0);
   verb.note("With -o json, one object a line; a limit of 0 means none.");
   verb.runs([names](Invocation& call) { run(*names, call); });

@@ -20,6 +20,7 @@ struct Options {
 void add_stop(Command& root) {
   auto options = std::make_shared<Options>();
   Command& verb = root.verb("stop", "Stop sandboxes: their stop signal, then SIGKILL");
+  verb.reaches(Command::Reach::Context);
   declare(verb, options->selection);
   verb.duration("-t,--time", options->grace, "How long to wait before SIGKILL (default: 10s)");
   declare_op_id(verb, options->op_id);

@@ -77,6 +77,7 @@ void run(const Options& options, Invocation& call) {
 void add_traj_diff(Command& traj) {
   auto options = std::make_shared<Options>();
   Command& verb = traj.verb("diff", "Compare two trajectories operation by operation");
+  verb.reaches(Command::Reach::Context);
   verb.positional("TRAJECTORY", options->left,
                   "Its id, a unique beginning of it, or its name, also when it is gone; or a file");
   verb.positional("OTHER", options->right, "The same");

@@ -58,6 +58,7 @@ void run(const Options& options, Invocation& call) {
 void add_traj_export(Command& traj) {
   auto options = std::make_shared<Options>();
   Command& verb = traj.verb("export", "Write a trajectory with all its files into one file, with secrets masked");
+  verb.reaches(Command::Reach::Context);
   verb.positional("TRAJECTORY", options->what, "The sandbox it is of, which may be gone, or a file or folder of one");
   verb.option("--out", "FILE", options->out, "Where to");
   verb.choice("--format", options->format, {"dsec", "atif"}, "dsec: all of it; atif: for other tools");

@@ -47,6 +47,7 @@ void run(bool quiet, Invocation& call) {
 void add_traj_ls(Command& traj) {
   auto quiet = std::make_shared<bool>(false);
   Command& verb = traj.verb("ls", "List trajectories");
+  verb.reaches(Command::Reach::Context);
   verb.flag("-q,--quiet", *quiet, "Ids only");
   verb.note("With -o json, one object a line.");
   verb.runs([quiet](Invocation& call) { run(*quiet, call); });

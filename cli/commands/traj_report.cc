@@ -34,7 +34,7 @@ constexpr std::string_view kWriting[] = {"exec", "session", "session-open", "ses
 std::map<std::uint64_t, engine::ReplayedFiles> replay_files(const engine::Trajectory& trajectory,
                                                             const Options& options, Invocation& call) {
   require_root("traj report --replay");
-  engine::LocalEngine& engine = call.wiring().engine();
+  engine::LocalEngine& engine = call.wiring().local_engine();
   engine::Normaliser normaliser;
   const ReplaySandbox sandbox(engine, call.wiring().home(), trajectory, {options.what, options.trust, false});
   sandbox.add_names(normaliser);
@@ -56,7 +56,7 @@ std::map<std::uint64_t, engine::ReplayedFiles> replay_files(const engine::Trajec
 
 void run(const Options& options, Invocation& call) {
   if (options.out.empty()) throw usage_error("no file is given to write to").hint("give one with --out FILE");
-  engine::Engine& engine = call.wiring().engine();
+  engine::Engine& engine = call.wiring().local_engine();
   const engine::Trajectory trajectory = find_trajectory(options.what, engine);
   std::optional<engine::Trajectory> against;
   if (!options.against.empty()) against = find_trajectory(options.against, engine);
@@ -93,6 +93,7 @@ void run(const Options& options, Invocation& call) {
 void add_traj_report(Command& traj) {
   auto options = std::make_shared<Options>();
   Command& verb = traj.verb("report", "Write a page that shows what was done, for a browser");
+  verb.reaches(Command::Reach::Local);
   verb.positional("TRAJECTORY", options->what, "The sandbox it is of, which may be gone, or a file or folder of one");
   verb.option("--out", "FILE", options->out, "Where to");
   verb.option("--against", "TRAJECTORY", options->against, "Show how this one differs");

@@ -36,6 +36,7 @@ void run(const Options& options, Invocation& call) {
 void add_traj_rm(Command& traj) {
   auto options = std::make_shared<Options>();
   Command& verb = traj.verb("rm", "Remove trajectories of sandboxes that are gone");
+  verb.reaches(Command::Reach::Context);
   verb.positionals("SANDBOX", options->sandboxes, "Id, unique beginning of an id, or the name it had", 0);
   verb.flag("-a,--all", options->all, "All whose sandbox is gone");
   verb.note("dsec gc removes those that exceed the limits of the configuration.");

@@ -94,6 +94,7 @@ void run(const Options& options, Invocation& call) {
 void add_traj_show(Command& traj) {
   auto options = std::make_shared<Options>();
   Command& verb = traj.verb("show", "Show what was done to a sandbox");
+  verb.reaches(Command::Reach::Context);
   verb.positional("TRAJECTORY", options->sandbox,
                   "Its id, a unique beginning of it, or its name, also when it is gone; or a file");
   verb.optional_positional("OPERATION", options->operation, "Number or op-id: that one, with its output");

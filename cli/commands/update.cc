@@ -38,7 +38,7 @@ void run(const Options& options, Invocation& call) {
   if (!options.cpu_class.empty()) request.cpu_class = cpu_class_from(options.cpu_class);
   request.labels = label_changes(options.labels);
   request.operation = operation_context(options.op_id);
-  require_root("update");
+  require_root(call.wiring(), "update");
   engine::Engine& engine = call.wiring().engine();
   std::optional<Error> first;
   for (const std::string& name : options.names) {
@@ -63,6 +63,7 @@ void add_update(Command& root) {
   auto options = std::make_shared<Options>();
   engine::UpdateRequest& request = options->request;
   Command& verb = root.verb("update", "Change limits, times and labels of sandboxes");
+  verb.reaches(Command::Reach::Context);
   verb.positionals("SANDBOX", options->names, "Id, unique beginning of an id, or name");
   verb.decimal("--cpus", request.cpus, "CPU time, in cores; 0: no limit");
   verb.size("-m,--memory", request.memory, "Memory limit; 0: none");

@@ -19,10 +19,10 @@ void run(Invocation& call) {
     for (const runners::WarmGuestHere& here : all) call.out().json_line(snapshot_json(here));
     return;
   }
-  Table table({"NAME", "KERNEL", "MEMORY", "CPUS", "SIZE", "MADE", "FITS"});
+  Table table({"NAME", "KERNEL", "MEMORY", "CPUS", "PMEM", "SIZE", "MADE", "FITS"});
   for (const auto& [guest, misfit] : all)
     table.row({guest.name, printable(guest.kernel), format_size(guest.machine.memory),
-               std::to_string(guest.machine.cpus), format_size(guest.bytes),
+               std::to_string(guest.machine.cpus), guest.machine.pmem ? "yes" : "no", format_size(guest.bytes),
                age(std::chrono::system_clock::time_point(std::chrono::seconds(guest.made))),
                misfit.empty() ? "yes" : "no: " + printable(misfit)});
   call.out().table(table);

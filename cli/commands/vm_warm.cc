@@ -16,6 +16,7 @@ namespace {
 struct Options {
   std::optional<std::uint64_t> memory;
   std::optional<double> cpus;
+  bool pmem = false;
 };
 
 void run(const Options& options, Invocation& call) {
@@ -24,7 +25,7 @@ void run(const Options& options, Invocation& call) {
   limits.memory = options.memory;
   limits.cpus = options.cpus;
   const runners::WarmGuest guest =
-      runners::warm_up(call.wiring().home(), call.wiring().runners().at("microvm").get(), limits);
+      runners::warm_up(call.wiring().home(), call.wiring().runners().at("microvm").get(), limits, options.pmem);
   if (call.out().json()) return call.out().json(snapshot_json({guest, ""}));
   call.out().line(guest.name);
 }
@@ -36,6 +37,7 @@ void add_vm_warm(Command& vm) {
   Command& verb = vm.verb("warm", "Save the memory of a guest that has begun, for microVMs to go on from");
   verb.size("-m,--memory", options->memory, "Memory of the guest (default: 512MiB)");
   verb.decimal("--cpus", options->cpus, "Its processors, rounded up (default: 2)");
+  verb.flag("--pmem", options->pmem, "For microVMs whose layers are memory of their guests");
   verb.note(
       "From then on each microVM with as much memory and as many processors goes on from there, which takes a fraction "
       "of what its kernel takes to begin. Others begin as ever, as do all once the kernel, QEMU, the processor or dsec "

@@ -39,6 +39,7 @@ void run(const Options& options, Invocation& call) {
 void add_wait(Command& root) {
   auto options = std::make_shared<Options>();
   Command& verb = root.verb("wait", "Wait until sandboxes have ended, and print their exit codes");
+  verb.reaches(Command::Reach::Context);
   verb.positionals("SANDBOX", options->names, "Id, unique beginning of an id, or name");
   verb.passes_status_on(options->status_file);
   verb.note("The exit code is that of the last one's command.");

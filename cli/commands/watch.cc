@@ -55,6 +55,7 @@ void run(const Options& options, Invocation& call) {
 void add_watch(Command& root) {
   auto options = std::make_shared<Options>();
   Command& verb = root.verb("watch", "Show what happens to the files of a sandbox");
+  verb.reaches(Command::Reach::Context);
   verb.positional("SANDBOX", options->sandbox, "Id, unique beginning of an id, or name");
   verb.positional("PATH", options->path, "File or directory inside");
   verb.flag("-r,--recursive", options->recursive, "Also what lies below, and what will");

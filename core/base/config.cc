@@ -7,12 +7,14 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <functional>
 #include <optional>
 #include <sstream>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/units.h"
+#include "core/base/variables.h"
 #include "core/base/yaml.h"
 
 namespace dsec {
@@ -27,9 +29,14 @@ const std::array<std::string, 3> kHostKeys = {"plain_http", "ca", "mirrors"};
 const std::array<std::string, 2> kTrajectoryKeys = {"keep", "size"};
 const std::array<std::string, 5> kOnDemandKeys = {"default", "timeout", "cache", "fill", "eager_share"};
 const std::array<std::string, 1> kStoreKeys = {"limit"};
+const std::array<std::string, 2> kContextKeys = {"url", "token_file"};
+const std::array<std::string, 1> kDefaultKeys = {"context"};
+constexpr const char* kRegistries = "registries";
+constexpr const char* kContexts = "contexts";
+constexpr const char* kDefaults = "defaults";
 const std::array<std::string, 6> kEntryKeys = {"url", "in_place", "allow_any_fs", "endpoint", "region", "path_style"};
 
-bool valid_registry_name(std::string_view name) {
+bool valid_entry_name(std::string_view name) {
   const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
   return !name.empty() && name.size() <= 63 && plain(name.front()) &&
          std::all_of(name.begin(), name.end(), [&](char c) { return plain(c) || c == '.' || c == '_' || c == '-'; });
@@ -61,7 +68,7 @@ std::string* text_member(RegistryEntry& entry, const std::string& name) {
 RegistryEntry parse_entry(const std::string& origin, const YAML::Node& key, const YAML::Node& value) {
   RegistryEntry entry;
   entry.name = key.as<std::string>("");
-  if (!valid_registry_name(entry.name))
+  if (!valid_entry_name(entry.name))
     throw fault(origin, key.Mark(), quote(entry.name) + " is no valid name of a registry");
   if (value.IsScalar()) {
     entry.url = value.Scalar();
@@ -86,6 +93,50 @@ RegistryEntry parse_entry(const std::string& origin, const YAML::Node& key, cons
   }
   if (entry.url.empty()) throw fault(origin, key.Mark(), "registry " + quote(entry.name) + " has no 'url'");
   return entry;
+}
+
+ContextEntry parse_context(const std::string& origin, const YAML::Node& key, const YAML::Node& value) {
+  ContextEntry entry;
+  entry.name = key.as<std::string>("");
+  if (!valid_entry_name(entry.name) || entry.name == kLocalContext)
+    throw fault(origin, key.Mark(), quote(entry.name) + " is no valid name of a context");
+  if (value.IsScalar()) {
+    entry.url = value.Scalar();
+  } else if (value.IsMap()) {
+    for (const auto& member : value) {
+      const std::string name = member.first.as<std::string>("");
+      if (std::find(kContextKeys.begin(), kContextKeys.end(), name) == kContextKeys.end())
+        throw unknown_key(origin, member.first, kContextKeys);
+      if (!member.second.IsScalar()) throw fault(origin, member.second.Mark(), "a text is expected");
+      (name == "url" ? entry.url : entry.token_file) = member.second.Scalar();
+    }
+  } else {
+    throw fault(origin, value.Mark(), "a URL, or a mapping with a 'url', is expected");
+  }
+  if (entry.url.empty()) throw fault(origin, key.Mark(), "context " + quote(entry.name) + " has no 'url'");
+  return entry;
+}
+
+void parse_contexts(const std::string& origin, const YAML::Node& node, Config& config) {
+  if (!node.IsMap()) throw fault(origin, node.Mark(), "a mapping of names to contexts is expected");
+  for (const auto& entry : node) {
+    ContextEntry parsed = parse_context(origin, entry.first, entry.second);
+    if (std::any_of(config.contexts.begin(), config.contexts.end(),
+                    [&](const ContextEntry& other) { return other.name == parsed.name; }))
+      throw fault(origin, entry.first.Mark(), "context " + quote(parsed.name) + " stands twice");
+    config.contexts.push_back(std::move(parsed));
+  }
+  std::sort(config.contexts.begin(), config.contexts.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+}
+
+void parse_defaults(const std::string& origin, const YAML::Node& node, Config& config) {
+  if (!node.IsMap()) throw fault(origin, node.Mark(), "a mapping with 'context' is expected");
+  for (const auto& member : node) {
+    if (member.first.as<std::string>("") != kDefaultKeys[0]) throw unknown_key(origin, member.first, kDefaultKeys);
+    if (!member.second.IsScalar()) throw fault(origin, member.second.Mark(), "the name of a context is expected");
+    config.default_context = member.second.Scalar();
+  }
 }
 
 void parse_trajectories(const std::string& origin, const YAML::Node& value, Config& config) {
@@ -197,7 +248,7 @@ void parse_presets(const std::string& origin, const YAML::Node& node, Config& co
   if (!node.IsMap()) throw fault(origin, node.Mark(), "a mapping of names to network rules is expected");
   for (const auto& preset : node) {
     const std::string name = preset.first.as<std::string>("");
-    if (!valid_registry_name(name) || name.find('.') != std::string::npos)
+    if (!valid_entry_name(name) || name.find('.') != std::string::npos)
       throw fault(origin, preset.first.Mark(), quote(name) + " is no name for a preset");
     config.presets[name] = parse_texts(origin, preset.second, "network rules");
   }
@@ -224,26 +275,32 @@ std::string quoted(const std::string& text) {
   return "'" + out + "'";
 }
 
-std::string entry_line(const RegistryEntry& entry, const std::string& indent) {
-  std::string line = indent + entry.name + ": {url: " + quoted(entry.url);
+std::string entry_line(const RegistryEntry& entry) {
+  std::string line = entry.name + ": {url: " + quoted(entry.url);
   if (!entry.endpoint.empty()) line += ", endpoint: " + quoted(entry.endpoint);
   if (!entry.region.empty()) line += ", region: " + quoted(entry.region);
   if (entry.path_style) line += std::string(", path_style: ") + (*entry.path_style ? "true" : "false");
   if (entry.in_place) line += ", in_place: true";
   if (entry.allow_any_fs) line += ", allow_any_fs: true";
-  return line + "}\n";
+  return line + "}";
 }
 
-/// The user's file as lines, and where in it the entries of `registries` stand.
+std::string entry_line(const ContextEntry& entry) {
+  std::string line = entry.name + ": {url: " + quoted(entry.url);
+  if (!entry.token_file.empty()) line += ", token_file: " + quoted(entry.token_file);
+  return line + "}";
+}
+
+/// The user's file as lines, and where in it the entries of one block stand.
 class ConfigText {
  public:
-  ConfigText(const std::string& text, const std::string& origin) {
+  ConfigText(const std::string& text, const std::string& origin, std::string block) : name_(std::move(block)) {
     std::istringstream stream(text);
     for (std::string line; std::getline(stream, line);) lines_.push_back(line + "\n");
     const YAML::Node root = load_yaml(text, origin);
     if (!root.IsMap()) return;
     for (const auto& member : root)
-      if (member.first.as<std::string>("") == "registries") {
+      if (member.first.as<std::string>("") == name_) {
         begin_ = static_cast<std::size_t>(member.first.Mark().line);
         block_ =
             member.second.IsNull() || (member.second.IsMap() && member.second.Style() == YAML::EmitterStyle::Block);
@@ -271,12 +328,12 @@ class ConfigText {
     }
   }
 
-  void add(const RegistryEntry& entry) {
+  void add(const std::string& line) {
     if (!begin_) {
       begin_ = lines_.size();
-      lines_.push_back("registries:\n");
+      lines_.push_back(name_ + ":\n");
     }
-    lines_.insert(at(block_end()), entry_line(entry, indent_));
+    lines_.insert(at(block_end()), indent_ + line + "\n");
   }
 
   std::string str() const {
@@ -302,6 +359,7 @@ class ConfigText {
     return end;
   }
 
+  const std::string name_;
   std::vector<std::string> lines_;
   std::optional<std::size_t> begin_;
   bool block_ = true;
@@ -309,31 +367,46 @@ class ConfigText {
   std::vector<std::pair<std::string, std::size_t>> starts_;
 };
 
-void edit(const std::string& name, const RegistryEntry* entry) {
+template <typename Entry>
+void put_entry(std::vector<Entry>& entries, const std::string& name, const Entry* entry) {
+  std::erase_if(entries, [&](const Entry& present) { return present.name == name; });
+  if (entry) entries.push_back(*entry);
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+}
+
+// Replaces the entry `name` of a block by `line`, or takes it out where that is empty; `change` says what that means.
+void edit(const char* block, const std::string& name, const std::string& line,
+          const std::function<void(Config&)>& change) {
   const fs::path file = Config::user_file();
   make_directories(file.parent_path(), 0700);
   const FileLock lock(file.native() + ".lock", FileLock::Mode::Exclusive);
   const std::string before = read_config(file).value_or("");
-  std::vector<RegistryEntry> wanted = Config::parse(before, file.native()).registries;
-  std::erase_if(wanted, [&](const RegistryEntry& present) { return present.name == name; });
-  if (entry) wanted.push_back(*entry);
-  std::sort(wanted.begin(), wanted.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  Config wanted = Config::parse(before, file.native());
+  change(wanted);
 
-  ConfigText text(before, file.native());
+  ConfigText text(before, file.native(), block);
   text.remove(name);
-  if (entry) text.add(*entry);
+  if (!line.empty()) text.add(line);
   const std::string after = text.str();
   // The text is edited by lines; should that not mean what was wanted, the file stays as it is.
   bool right = text.editable();
   try {
-    right = right && Config::parse(after, file.native()).registries == wanted;
+    const Config is = Config::parse(after, file.native());
+    right = right && is.registries == wanted.registries && is.contexts == wanted.contexts &&
+            is.default_context == wanted.default_context;
   } catch (const Error&) {
     right = false;
   }
   if (!right)
-    throw failure("the 'registries' of " + quote(file.native()) + " are not written as one entry per line")
+    throw failure("the " + quote(block) + " of " + quote(file.native()) + " are not written as one entry per line")
         .hint("edit the file by hand, as its man page dsec-home(5) describes");
   write_file_atomic(file, after, 0600);
+}
+
+// What the user's own file says.
+Config own_config() {
+  const fs::path file = Config::user_file();
+  return Config::parse(read_config(file).value_or(""), file.native());
 }
 
 }  // namespace
@@ -355,9 +428,11 @@ Config Config::parse(const std::string& yaml, const std::string& origin) {
     if (key == "store") parse_store(origin, member.second, config);
     if (key == "offline") config.offline = boolean(origin, member.second);
     if (key == "hosts") parse_hosts(origin, member.second, config);
+    if (key == kContexts) parse_contexts(origin, member.second, config);
+    if (key == kDefaults) parse_defaults(origin, member.second, config);
     if (key == "presets") parse_presets(origin, member.second, config);
     if (key == "resolver") config.resolvers = parse_texts(origin, member.second, "name servers");
-    if (key != "registries") continue;
+    if (key != kRegistries) continue;
     if (!member.second.IsMap())
       throw fault(origin, member.second.Mark(), "a mapping of names to registries is expected");
     for (const auto& entry : member.second) {
@@ -373,27 +448,38 @@ Config Config::parse(const std::string& yaml, const std::string& origin) {
   return config;
 }
 
-fs::path Config::user_file() {
-  if (const char* file = std::getenv("DSEC_CONFIG"); file && *file) return fs::absolute(file);
-  if (const char* base = std::getenv("XDG_CONFIG_HOME"); base && *base == '/')
+static std::optional<fs::path> find_user_file() {
+  if (const std::string file = variable("DSEC_CONFIG"); !file.empty()) return fs::absolute(file);
+  if (const std::string base = variable("XDG_CONFIG_HOME"); base.starts_with('/'))
     return fs::path(base) / "dsec/config.yaml";
-  if (const char* home = std::getenv("HOME"); home && *home == '/') return fs::path(home) / ".config/dsec/config.yaml";
+  if (const std::string home = variable("HOME"); home.starts_with('/'))
+    return fs::path(home) / ".config/dsec/config.yaml";
+  return std::nullopt;
+}
+
+fs::path Config::user_file() {
+  if (std::optional<fs::path> file = find_user_file()) return *std::move(file);
   throw usage_error("no place for the configuration is known").hint("set DSEC_CONFIG or HOME");
 }
 
 Config Config::load() {
   Config config;
-  const char* only = std::getenv("DSEC_CONFIG");
-  if (!only || !*only)
+  if (variable("DSEC_CONFIG").empty())
     if (const auto text = read_config(kSystemFile)) config = parse(*text, kSystemFile);
-  const fs::path file = user_file();
-  const auto text = read_config(file);
+  const std::optional<fs::path> file = find_user_file();
+  const auto text = file ? read_config(*file) : std::nullopt;
   if (!text) return config;
-  Config own = parse(*text, file.native());
+  Config own = parse(*text, file->native());
   for (RegistryEntry& entry : config.registries)
     if (std::none_of(own.registries.begin(), own.registries.end(),
                      [&](const RegistryEntry& other) { return other.name == entry.name; }))
       own.registries.push_back(std::move(entry));
+  for (ContextEntry& entry : config.contexts)
+    if (std::none_of(own.contexts.begin(), own.contexts.end(),
+                     [&](const ContextEntry& other) { return other.name == entry.name; }))
+      own.contexts.push_back(std::move(entry));
+  std::sort(own.contexts.begin(), own.contexts.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  if (own.default_context.empty()) own.default_context = std::move(config.default_context);
   if (!own.on_demand) own.on_demand = config.on_demand;
   if (!own.store_limit) own.store_limit = config.store_limit;
   if (!own.offline) own.offline = config.offline;
@@ -411,21 +497,52 @@ Config Config::load() {
 }
 
 void add_registry_entry(const RegistryEntry& entry) {
-  if (!valid_registry_name(entry.name))
+  if (!valid_entry_name(entry.name))
     throw usage_error(quote(entry.name) + " is no valid name of a registry")
         .hint("use lowercase letters, digits, '.', '_' and '-', at most 63");
-  attempt("cannot add registry " + quote(entry.name), [&] { edit(entry.name, &entry); });
+  attempt("cannot add registry " + quote(entry.name), [&] {
+    edit(kRegistries, entry.name, entry_line(entry),
+         [&](Config& config) { put_entry(config.registries, entry.name, &entry); });
+  });
 }
 
 bool remove_registry_entry(const std::string& name) {
   return attempt("cannot remove registry " + quote(name), [&] {
-    const fs::path file = Config::user_file();
-    const Config own = Config::parse(read_config(file).value_or(""), file.native());
+    const Config own = own_config();
     if (std::none_of(own.registries.begin(), own.registries.end(),
                      [&](const RegistryEntry& entry) { return entry.name == name; }))
       return false;
-    edit(name, nullptr);
+    edit(kRegistries, name, "", [&](Config& config) { put_entry<RegistryEntry>(config.registries, name, nullptr); });
     return true;
+  });
+}
+
+void add_context_entry(const ContextEntry& entry) {
+  if (!valid_entry_name(entry.name) || entry.name == kLocalContext)
+    throw usage_error(quote(entry.name) + " is no valid name of a context")
+        .hint("use lowercase letters, digits, '.', '_' and '-', at most 63; 'local' is this host");
+  attempt("cannot add context " + quote(entry.name), [&] {
+    edit(kContexts, entry.name, entry_line(entry),
+         [&](Config& config) { put_entry(config.contexts, entry.name, &entry); });
+  });
+}
+
+bool remove_context_entry(const std::string& name) {
+  return attempt("cannot remove context " + quote(name), [&] {
+    const Config own = own_config();
+    if (own.default_context == name) set_default_context("");
+    if (std::none_of(own.contexts.begin(), own.contexts.end(),
+                     [&](const ContextEntry& entry) { return entry.name == name; }))
+      return false;
+    edit(kContexts, name, "", [&](Config& config) { put_entry<ContextEntry>(config.contexts, name, nullptr); });
+    return true;
+  });
+}
+
+void set_default_context(const std::string& name) {
+  attempt("cannot change the default context", [&] {
+    edit(kDefaults, "context", name.empty() ? "" : "context: " + quoted(name),
+         [&](Config& config) { config.default_context = name; });
   });
 }
 

@@ -33,6 +33,16 @@ struct HostEntry {
   bool operator==(const HostEntry&) const = default;
 };
 
+/// Where else sandboxes can be: a daemon `dsec edge`, as `dsec context add` records it.
+struct ContextEntry {
+  std::string name;        ///< [a-z0-9][a-z0-9._-]{0,62}, not "local", which is this host
+  std::string url;         ///< "unix:/run/dsec/edge.sock", "http://127.0.0.1:7701"
+  std::string token_file;  ///< with what to say to it; empty: nothing
+  bool operator==(const ContextEntry&) const = default;
+};
+/// The context that every host has: itself.
+inline constexpr char kLocalContext[] = "local";
+
 /// How layers are loaded while they are used; man/dsec-loader.7.md.
 struct OnDemandConfig {
   bool by_default = false;                    ///< without being told
@@ -59,6 +69,8 @@ struct Config {
   std::optional<bool> offline;               ///< what is not here is told and not fetched
   /// A variable whose name contains one of these words is a secret.
   std::optional<std::vector<std::string>> secrets;
+  std::vector<ContextEntry> contexts;  ///< in order of names
+  std::string default_context;         ///< whose sandboxes are meant when nobody says it; empty: this host's
 
   /// Throws Error (Usage) with file, line and column.
   static Config load();
@@ -73,5 +85,11 @@ struct Config {
 void add_registry_entry(const RegistryEntry& entry);
 /// False when the user's file has no such entry.
 bool remove_registry_entry(const std::string& name);
+
+/// The same for contexts. The entry that is removed is no default any more.
+void add_context_entry(const ContextEntry& entry);
+bool remove_context_entry(const std::string& name);
+/// Empty: this host.
+void set_default_context(const std::string& name);
 
 }  // namespace dsec

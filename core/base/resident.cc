@@ -81,6 +81,8 @@ UniqueFd start_resident(const Resident& resident, const ResidentStart& start) {
   options.environment = start.environment;
   options.descriptors = {{null.get(), 1}, {messages.get(), 2}, {listener.get(), 3}};
   if (start.procs >= 0) options.descriptors.emplace_back(start.procs, 4);
+  for (std::size_t i = 0; i < start.descriptors.size(); ++i)
+    options.descriptors.emplace_back(start.descriptors[i], 5 + static_cast<int>(i));
   options.kill_with_parent = false;
   ChildProcess program = ChildProcess::spawn(options);
   if (const ExitStatus status = program.wait(); !status.ok()) {

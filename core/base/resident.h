@@ -26,6 +26,7 @@ struct ResidentStart {
   std::vector<std::string> arguments;
   std::vector<std::string> environment;
   int procs = -1;
+  std::vector<int> descriptors;  ///< which it finds from 5 on
 };
 
 /// Beside the running program, or in ../libexec/dsec. Throws Error.

@@ -160,6 +160,11 @@ SandboxRequest request_of(const EnvironmentSpec& environment, std::vector<LayerR
 }
 
 std::vector<StoredLayer> with_lowers(LayerStore& store, std::vector<StoredLayer> layers) {
+  return with_lowers([&](const LayerRef& ref) { return store.get(ref); }, std::move(layers));
+}
+
+std::vector<StoredLayer> with_lowers(const std::function<StoredLayer(const LayerRef&)>& get,
+                                     std::vector<StoredLayer> layers) {
   const auto given = [&](const Digest& digest) {
     return std::any_of(layers.begin(), layers.end(), [&](const StoredLayer& layer) { return layer.digest == digest; });
   };
@@ -167,7 +172,7 @@ std::vector<StoredLayer> with_lowers(LayerStore& store, std::vector<StoredLayer>
   for (std::size_t i = 0, count = layers.size(); i < count; ++i) {
     const std::vector<Digest> lowers = layers[i].manifest.lowers;
     for (const Digest& lower : lowers)
-      if (!given(lower)) layers.push_back(store.get(LayerRef::of(lower)));
+      if (!given(lower)) layers.push_back(get(LayerRef::of(lower)));
   }
   return layers;
 }

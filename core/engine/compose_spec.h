@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,7 +29,9 @@ struct SandboxRequest {
 /// An environment of dsec.yaml on the layers that its references were resolved to.
 SandboxRequest request_of(const EnvironmentSpec& environment, std::vector<LayerRef> layers);
 
-/// The layers, with those that snapshots among them stand on. Throws Error when one is not in the store.
+/// The layers, with those that snapshots among them stand on, which `get` finds or throws Error.
+std::vector<StoredLayer> with_lowers(const std::function<StoredLayer(const LayerRef&)>& get,
+                                     std::vector<StoredLayer> layers);
 std::vector<StoredLayer> with_lowers(LayerStore& store, std::vector<StoredLayer> layers);
 
 /// What a sandbox of these layers is made from. Throws Error (Usage) for a stack that is no environment (one base, at

@@ -14,6 +14,7 @@
 #include "core/engine/branching.h"
 #include "core/engine/file_watch.h"
 #include "core/engine/http_exchange.h"
+#include "core/engine/layer_store.h"
 #include "core/engine/network_report.h"
 #include "core/engine/session.h"
 #include "core/engine/trajectory.h"
@@ -50,10 +51,18 @@ struct MadeSandbox {
   bool now = true;  ///< made by this call
 };
 
+/// What the VMM of a machine has of the host's memory, in bytes.
+struct HostMemory {
+  std::uint64_t own = 0;             ///< is free once it has ended
+  std::uint64_t shared = 0;          ///< pages of files that it has mapped: layers, its program
+  std::uint64_t part_of_shared = 0;  ///< of these, each divided by how many processes have it mapped
+};
+
 struct SandboxStats {
   std::uint64_t memory_bytes = 0, memory_limit = 0;  ///< limit 0: none
   std::optional<std::uint64_t> memory_peak;          ///< the most it had at once; empty where nothing counts it
   std::optional<std::uint64_t> memory_before_pause;  ///< of one that is paused, where a memory group counts it
+  std::optional<HostMemory> host_memory;             ///< of a machine, whose other figures are its guest's
   std::uint64_t cpu_usec = 0;
   std::uint64_t pids = 0, pids_limit = 0;
   std::uint64_t disk_bytes = 0, disk_limit = 0;  ///< of the writable layer
@@ -82,6 +91,11 @@ class ExecStream {
   virtual void resize(std::uint16_t rows, std::uint16_t columns) = 0;
   /// To its process group, as from a terminal; SIGTERM, SIGUSR1 and SIGUSR2 to the command alone, as stop() does.
   virtual void signal(int signo) = 0;
+  /// For those who wait for many streams at once, without a thread for each: once next(0) has given nothing, something
+  /// may have come when this is readable; when it is writable, write_stdin() of up to kPromptInput bytes does not wait.
+  /// Belongs to the stream. -1: neither call ever waits.
+  virtual int descriptor() const = 0;
+  static constexpr std::size_t kPromptInput = 16 << 10;
 };
 
 /// One command of a sandbox as `dsec inspect` lists it.
@@ -110,7 +124,11 @@ struct LogOptions {
   bool follow = false;
   std::optional<std::size_t> tail;  ///< last lines only
   std::string exec_id;              ///< empty: the main command, else of that one
+  /// Asked about twice a second while a command says nothing: whether to go on following it. Empty: always.
+  std::function<bool()> go_on;
 };
+/// How often that is.
+inline constexpr std::chrono::milliseconds kGoOnInterval{500};
 
 /// The lifecycle of sandboxes, local or remote: every command line, daemon and SDK goes through it. `id` is a full id,
 /// a unique prefix of at least 4 characters, or a name; an unknown one throws Error (Usage) with near names. All calls
@@ -219,6 +237,9 @@ class Engine {
                                   const OperationContext& context = {}) = 0;
   /// The records of its network from byte `from` on: whole lines of JSON; empty when there are no more.
   virtual std::string network_log(const std::string& id, std::uint64_t from) = 0;
+
+  /// A layer that sandboxes can be made of. Throws Error (Usage) with near names.
+  virtual StoredLayer layer(const LayerRef& ref) = 0;
 };
 
 }  // namespace dsec::engine

@@ -42,6 +42,8 @@ class EngineOfThisHost final : public LocalEngine {
         mounter_(mounter),
         packer_(packer) {}
 
+  StoredLayer layer(const LayerRef& ref) override { return store_.get(ref); }
+
   SandboxInfo create(const SandboxSpec& spec) override {
     return make(spec, [](const std::string&) {});
   }

@@ -108,6 +108,7 @@ class RecordedStream final : public ExecStream {
     events_.pop_front();
     return event;
   }
+  int descriptor() const override { return -1; }
   // What it was given then decided what it did.
   void write_stdin(std::string_view) override {}
   void close_stdin() override {}

@@ -26,9 +26,18 @@ class RemoteImage {
   /// The bytes of a manifest or index, and of a blob that is a document; verified.
   virtual std::string manifest(const Digest& digest) = 0;
   virtual std::string document(const Digest& digest) = 0;
+  /// Takes the bytes of a blob.
+  class Sink {
+   public:
+    virtual ~Sink() = default;
+    virtual void piece(std::string_view bytes) = 0;
+    /// What came so far was wrong: all of it comes once more, from somebody else.
+    virtual void anew() = 0;
+  };
   /// Gives `sink` the bytes of a blob in order, each once, however often the connection breaks. Exactly `size` of them;
-  /// their digest is for the caller to verify. Any number of threads may fetch at once.
-  virtual void fetch(const Digest& digest, std::uint64_t size, const std::function<void(std::string_view)>& sink) = 0;
+  /// their digest is for the caller to verify: what the last place gives that can be asked is given as it is. Any
+  /// number of threads may fetch at once.
+  virtual void fetch(const Digest& digest, std::uint64_t size, Sink& sink) = 0;
   /// Ends what other threads are fetching by an Error.
   virtual void cancel() = 0;
   /// "docker.io/library/debian:12".

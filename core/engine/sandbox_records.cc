@@ -202,9 +202,12 @@ std::vector<SweptSandbox> sweep_sandboxes(const Home& home, const Runners& runne
     if (!dry_run && dangling) ::unlink((home.names() / name).c_str());
   }
   if (!dry_run) sweep_creation_keys(home);
-  if (!dry_run && records.ids().empty())
-    for (const auto& [name, runner] : runners) runner.get().release_shared();
   return swept;
+}
+
+void release_shared(const Home& home, const Runners& runners) {
+  if (!SandboxRecords(home).ids().empty()) return;
+  for (const auto& [name, runner] : runners) runner.get().release_shared();
 }
 
 std::vector<Digest> leased_layers(const Home& home) {

@@ -60,6 +60,10 @@ struct SweptSandbox {
 /// removed at its end; also directories of creations that never became a sandbox. Only tells when `dry_run`.
 std::vector<SweptSandbox> sweep_sandboxes(const Home& home, const Runners& runners, bool dry_run);
 
+/// Gives up what the sandboxes of a home share, if there is none left. The loader of layers has ended by then if
+/// nothing is mounted any more, or stays in the group of keepers.
+void release_shared(const Home& home, const Runners& runners);
+
 /// The layers (manifest digests) that sandboxes hold: roots of gc, and what must stay mounted.
 std::vector<Digest> leased_layers(const Home& home);
 

@@ -36,7 +36,7 @@ TreeRemover::~TreeRemover() {
 void TreeRemover::remove(fs::path tree) {
   {
     const std::lock_guard lock(mutex_);
-    if (waiting_.size() < kMostWaiting) {
+    if (std::exchange(again_, true) && waiting_.size() < kMostWaiting) {
       waiting_.push_back(std::exchange(tree, {}));
       if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
     }

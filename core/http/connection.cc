@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <exception>
 #include <mutex>
 
+#include "core/base/variables.h"
 #include "core/base/version.h"
 #include "core/http/fields.h"
 
@@ -215,11 +215,11 @@ void set_trust(CURL* curl, const HostTrust& trust) {
     // Beside the system's, which libcurl finds in its directory of certificates.
     curl_blob blob{const_cast<char*>(trust.ca_pem.data()), trust.ca_pem.size(), CURL_BLOB_COPY};
     ::curl_easy_setopt(curl, CURLOPT_CAINFO_BLOB, &blob);
-  } else if (const char* file = std::getenv("SSL_CERT_FILE"); file && *file) {
-    ::curl_easy_setopt(curl, CURLOPT_CAINFO, file);
+  } else if (const std::string file = variable("SSL_CERT_FILE"); !file.empty()) {
+    ::curl_easy_setopt(curl, CURLOPT_CAINFO, file.c_str());
   }
-  if (const char* directory = std::getenv("SSL_CERT_DIR"); directory && *directory)
-    ::curl_easy_setopt(curl, CURLOPT_CAPATH, directory);
+  if (const std::string directory = variable("SSL_CERT_DIR"); !directory.empty())
+    ::curl_easy_setopt(curl, CURLOPT_CAPATH, directory.c_str());
   if (trust.client_certificate.empty()) return;
   ::curl_easy_setopt(curl, CURLOPT_SSLCERT, trust.client_certificate.c_str());
   ::curl_easy_setopt(curl, CURLOPT_SSLKEY, trust.client_key.c_str());

@@ -44,6 +44,9 @@ auto read_json(std::string_view what, Read&& read) {
 constexpr std::pair<std::string_view, CpuClass> kCpuClasses[] = {
     {"default", CpuClass::Default}, {"latency", CpuClass::Latency}, {"batch", CpuClass::Batch}};
 
+constexpr std::pair<std::string_view, PmemUse> kPmemUses[] = {
+    {"auto", PmemUse::Auto}, {"on", PmemUse::On}, {"off", PmemUse::Off}};
+
 Limits limits_from_json(const Json& json) {
   Limits limits;
   limits.output = json.value("output", limits.output);
@@ -81,6 +84,18 @@ CpuClass cpu_class_from(std::string_view word) {
   for (const auto& [known, value] : kCpuClasses)
     if (known == word) return value;
   throw usage_error(quote(word) + " is no class of processor time").hint("use latency, batch or default");
+}
+
+std::string_view to_string(PmemUse use) {
+  for (const auto& [word, value] : kPmemUses)
+    if (value == use) return word;
+  return "auto";
+}
+
+PmemUse pmem_use_from(std::string_view word) {
+  for (const auto& [known, value] : kPmemUses)
+    if (known == word) return value;
+  throw usage_error(quote(word) + " does not say whether guests map layers").hint("use auto, on or off");
 }
 
 DeviceGrant parse_device(const std::string& text) {
@@ -151,6 +166,7 @@ Json to_json(const SandboxSpec& spec) {
   put(json, "idle_ms", spec.idle);
   put(json, "idle_pause_ms", spec.idle_pause);
   if (!spec.machine_id.empty()) json["machine_id"] = spec.machine_id;
+  if (spec.pmem != PmemUse::Auto) json["pmem"] = to_string(spec.pmem);
   return json;
 }
 
@@ -189,6 +205,7 @@ SandboxSpec sandbox_spec_from_json(const Json& json) {
     spec.idle = optional_ms(json, "idle_ms");
     spec.idle_pause = optional_ms(json, "idle_pause_ms");
     spec.machine_id = json.value("machine_id", "");
+    spec.pmem = pmem_use_from(json.value("pmem", "auto"));
     return spec;
   });
 }

@@ -14,6 +14,7 @@
 #include "core/model/layer_manifest.h"
 #include "core/model/network_policy.h"
 #include "core/model/operation_context.h"
+#include "core/model/pmem_use.h"
 
 namespace dsec {
 
@@ -27,6 +28,11 @@ enum class CpuClass { Default, Latency, Batch };
 std::string_view to_string(CpuClass cpu_class);
 /// Throws Error (Usage) for another word.
 CpuClass cpu_class_from(std::string_view word);
+
+/// "auto", "on", "off".
+std::string_view to_string(PmemUse use);
+/// Throws Error (Usage) for another word.
+PmemUse pmem_use_from(std::string_view word);
 
 /// Absent means unlimited. A limit that the host cannot enforce is refused at creation.
 struct Limits {
@@ -87,6 +93,7 @@ struct SandboxSpec {
   NetworkMode network = NetworkMode::None;
   NetworkPlan network_plan;  ///< with Policy
   UserNamespace userns = UserNamespace::Auto;
+  PmemUse pmem = PmemUse::Auto;
   std::optional<std::chrono::milliseconds> lifetime;  ///< from creation to the end
   std::optional<std::chrono::milliseconds> idle;      ///< end when no operation ran or was attached for so long
   /// Pause when no operation ran or was attached for so long; the next one resumes.

@@ -22,60 +22,90 @@ ArchiveStack::ArchiveStack(LayerTree::Markers markers, const SourceOptions& opti
       budget_(options.limits),
       tree_(markers, options.limits) {}
 
+/// What was found in an archive whose entries wait in the tree.
+struct ArchiveStack::Reading {
+  FileSpan::Stamp stamp;
+  std::optional<Digest> packed, unpacked;  ///< the second is empty when an entry is wrong
+  std::uint64_t size = 0;                  ///< unpacked
+  std::optional<Error> entry_error;
+  std::map<std::string, std::uint64_t> dropped_xattrs;
+  bool trailing_data = false;
+};
+
 Digest ArchiveStack::add(const FileSpan& archive, const ArchiveClaims& claims, Progress& progress) {
   return attempt("cannot read " + claims.name, [&] {
-    FileSpan::Stamp stamp = archive.stamp();
-    SpanStream span(archive);
-    HashingStream packed(span);
-    UnpackedStream unpacked(packed);
-    // Where nothing is packed the two digests are one.
-    const bool same = unpacked.packing() == Packing::None;
-    HashingStream content(unpacked);
-    ByteStream& stream = same ? static_cast<ByteStream&>(unpacked) : content;
-    budget_.begin_archive(archive.size);
-    TarReader reader(stream, budget_, rules_);
-    std::optional<Error> entry_error;
-    try {
-      while (auto member = reader.next()) {
-        for (std::string& name : member->dropped) ++dropped_xattrs_[std::move(name)];
-        tree_.add(std::move(*member));
-        progress.advance(claims.name, span.position(), archive.size);
+    for (;;) {
+      SpanStream span(archive);
+      const InputBudget before = budget_;
+      std::optional<Reading> reading;
+      try {
+        reading = read(span, archive, claims.name, progress);
+      } catch (const Error&) {
+        if (span.stays()) throw;
       }
-      if (reader.has_trailing_data()) with_trailing_data_.push_back(claims.name);
-    } catch (Error& error) {
-      // Wrong bytes explain what is wrong with their entries, so a wrong digest is the better answer; but to learn it
-      // the rest is read only as it lies there, never unpacked.
-      entry_error = std::move(error);
+      // Where it comes once more from another place, what is wrong with it is the first one's fault.
+      if (reading && span.stays()) return apply(archive, claims, std::move(*reading));
+      budget_ = before;
+      tree_.drop_archive();
     }
-    std::uint64_t size = 0;
-    std::optional<Digest> unpacked_digest;
-    if (!entry_error && !same) {
-      unpacked_digest = content.finish();
-      size = content.position();
-    }
-    const Digest packed_digest = packed.finish();
-    if (archive.arrival) stamp = archive.stamp();  // it was still being written
-    if (claims.packed && *claims.packed != packed_digest)
-      throw refusal(Refusal::DigestMismatch,
-                    "the bytes have the digest " + packed_digest.str() + ", not " + claims.packed->str());
-    if (entry_error) throw std::move(*entry_error);
-    if (same) {
-      unpacked_digest = packed_digest;
-      size = archive.size;
-    }
-    if (claims.unpacked && *claims.unpacked != *unpacked_digest)
-      throw refusal(Refusal::DiffIdMismatch, "it unpacks to the digest " + unpacked_digest->str() +
-                                                 ", but the image config says " + claims.unpacked->str());
-
-    if (tree_.image_has_entries() && tree_.archive_has_entries() && image_bytes_ + size > options_.collapse_limit) {
-      images_.push_back(tree_.end_image());
-      image_bytes_ = 0;
-    }
-    archives_.push_back(archive);
-    stamps_.push_back(stamp);
-    if (tree_.end_archive()) image_bytes_ += size;
-    return *unpacked_digest;
   });
+}
+
+ArchiveStack::Reading ArchiveStack::read(SpanStream& span, const FileSpan& archive, const std::string& name,
+                                         Progress& progress) {
+  Reading reading{.stamp = archive.stamp(), .packed = {}, .unpacked = {}, .entry_error = {}, .dropped_xattrs = {}};
+  HashingStream packed(span);
+  UnpackedStream unpacked(packed);
+  // Where nothing is packed the two digests are one.
+  const bool same = unpacked.packing() == Packing::None;
+  HashingStream content(unpacked);
+  ByteStream& stream = same ? static_cast<ByteStream&>(unpacked) : content;
+  budget_.begin_archive(archive.size);
+  TarReader reader(stream, budget_, rules_);
+  try {
+    while (auto member = reader.next()) {
+      for (std::string& xattr : member->dropped) ++reading.dropped_xattrs[std::move(xattr)];
+      tree_.add(std::move(*member));
+      progress.advance(name, span.position(), archive.size);
+    }
+    reading.trailing_data = reader.has_trailing_data();
+  } catch (Error& error) {
+    // Wrong bytes explain what is wrong with their entries, so a wrong digest is the better answer; but to learn it
+    // the rest is read only as it lies there, never unpacked.
+    reading.entry_error = std::move(error);
+  }
+  if (!reading.entry_error && !same) {
+    reading.unpacked = content.finish();
+    reading.size = content.position();
+  }
+  reading.packed = packed.finish();
+  if (!reading.entry_error && same) {
+    reading.unpacked = reading.packed;
+    reading.size = archive.size;
+  }
+  return reading;
+}
+
+Digest ArchiveStack::apply(const FileSpan& archive, const ArchiveClaims& claims, Reading reading) {
+  if (claims.packed && *claims.packed != *reading.packed)
+    throw refusal(Refusal::DigestMismatch,
+                  "the bytes have the digest " + reading.packed->str() + ", not " + claims.packed->str());
+  if (reading.entry_error) throw std::move(*reading.entry_error);
+  if (claims.unpacked && *claims.unpacked != *reading.unpacked)
+    throw refusal(Refusal::DiffIdMismatch, "it unpacks to the digest " + reading.unpacked->str() +
+                                               ", but the image config says " + claims.unpacked->str());
+
+  for (const auto& [name, count] : reading.dropped_xattrs) dropped_xattrs_[name] += count;
+  if (reading.trailing_data) with_trailing_data_.push_back(claims.name);
+  if (tree_.image_has_entries() && tree_.archive_has_entries() &&
+      image_bytes_ + reading.size > options_.collapse_limit) {
+    images_.push_back(tree_.end_image());
+    image_bytes_ = 0;
+  }
+  archives_.push_back(archive);
+  stamps_.push_back(archive.arrival ? archive.stamp() : reading.stamp);  // it was still being written
+  if (tree_.end_archive()) image_bytes_ += reading.size;
+  return *reading.unpacked;
 }
 
 std::size_t ArchiveStack::finish() {

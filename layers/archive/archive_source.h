@@ -47,6 +47,10 @@ class ArchiveStack {
   std::vector<std::string> warnings() const;
 
  private:
+  struct Reading;
+  Reading read(SpanStream& span, const FileSpan& archive, const std::string& name, Progress& progress);
+  Digest apply(const FileSpan& archive, const ArchiveClaims& claims, Reading reading);
+
   const SourceOptions options_;
   const TarReader::Rules rules_;
   InputBudget budget_;

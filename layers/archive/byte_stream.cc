@@ -17,9 +17,9 @@ namespace {
 // Large enough that system calls do not count, small enough to stay in the second-level cache for the digest.
 constexpr std::size_t kPiece = 512 << 10;
 
-std::size_t read_at(const FileSpan& span, std::uint64_t position, char* out, std::size_t size) {
+std::size_t read_at(const FileSpan& span, std::uint64_t position, char* out, std::size_t size, int beginnings = 0) {
   const std::uint64_t at = span.offset + position;
-  if (span.arrival) size = std::min<std::uint64_t>(size, span.arrival->wait_for(at) - at);
+  if (span.arrival) size = std::min<std::uint64_t>(size, span.arrival->wait_for(at, beginnings) - at);
   for (;;) {
     const ssize_t got = ::pread(span.file->get(), out, size, static_cast<off_t>(at));
     if (got < 0 && errno == EINTR) continue;
@@ -37,17 +37,44 @@ void Arrival::advance(std::uint64_t bytes) {
   moved_.notify_all();
 }
 
+void Arrival::begin_anew() {
+  const std::lock_guard guard(mutex_);
+  bytes_ = 0;
+  ++beginnings_;
+  moved_.notify_all();
+}
+
+void Arrival::finish() {
+  const std::lock_guard guard(mutex_);
+  finished_ = true;
+  moved_.notify_all();
+}
+
 void Arrival::fail(Error error) {
   const std::lock_guard guard(mutex_);
   error_ = std::move(error);
   moved_.notify_all();
 }
 
-std::uint64_t Arrival::wait_for(std::uint64_t position) {
+int Arrival::beginnings() {
+  const std::lock_guard guard(mutex_);
+  return beginnings_;
+}
+
+std::uint64_t Arrival::wait_for(std::uint64_t position, int beginnings) {
   std::unique_lock lock(mutex_);
-  moved_.wait(lock, [&] { return bytes_ > position || error_; });
+  moved_.wait(lock, [&] { return bytes_ > position || error_ || beginnings_ != beginnings; });
+  if (beginnings_ != beginnings) throw failure("what was read comes once more");
   if (bytes_ > position) return bytes_;
   throw *error_;
+}
+
+bool Arrival::stays(int beginnings) {
+  std::unique_lock lock(mutex_);
+  moved_.wait(lock, [&] { return finished_ || error_ || beginnings_ != beginnings; });
+  if (beginnings_ != beginnings) return false;
+  if (error_) throw *error_;
+  return true;
 }
 
 FileSpan FileSpan::open(const std::filesystem::path& path) {
@@ -73,7 +100,8 @@ std::string FileSpan::read(std::uint64_t limit) const {
   return content;
 }
 
-SpanStream::SpanStream(FileSpan span) : span_(std::move(span)), buffer_(new char[kPiece]) {
+SpanStream::SpanStream(FileSpan span)
+    : span_(std::move(span)), beginnings_(span_.arrival ? span_.arrival->beginnings() : 0), buffer_(new char[kPiece]) {
   ::posix_fadvise(span_.file->get(), static_cast<off_t>(span_.offset), static_cast<off_t>(span_.size),
                   POSIX_FADV_SEQUENTIAL);
 }
@@ -81,7 +109,7 @@ SpanStream::SpanStream(FileSpan span) : span_(std::move(span)), buffer_(new char
 std::string_view SpanStream::next() {
   const std::size_t want = std::min<std::uint64_t>(kPiece, span_.size - position_);
   if (want == 0) return {};
-  const std::size_t got = read_at(span_, position_, buffer_.get(), want);
+  const std::size_t got = read_at(span_, position_, buffer_.get(), want, beginnings_);
   position_ += got;
   return {buffer_.get(), got};
 }

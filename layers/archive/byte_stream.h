@@ -33,15 +33,27 @@ class Arrival {
  public:
   /// So many bytes are there by now.
   void advance(std::uint64_t bytes);
+  /// What is there is wrong: it is written once more, from its start.
+  void begin_anew();
+  /// All is there, and stays as it is.
+  void finish();
   /// There will be no more.
   void fail(Error error);
-  /// Waits for the byte at `position` and returns how many bytes are there. Throws the Error that it failed with.
-  std::uint64_t wait_for(std::uint64_t position);
+
+  /// How often it began anew so far, for a reader that begins.
+  int beginnings();
+  /// Waits for the byte at `position` and returns how many bytes are there. Throws the Error that it failed with, and
+  /// one when it began more often than `beginnings`.
+  std::uint64_t wait_for(std::uint64_t position, int beginnings);
+  /// Waits until it is certain whether what was read since `beginnings` stays. Throws the Error that it failed with.
+  bool stays(int beginnings);
 
  private:
   std::mutex mutex_;
   std::condition_variable moved_;
   std::uint64_t bytes_ = 0;
+  int beginnings_ = 0;
+  bool finished_ = false;
   std::optional<Error> error_;
 };
 
@@ -64,17 +76,21 @@ struct FileSpan {
   std::string read(std::uint64_t limit) const;
 };
 
-/// Reads a span in large pieces; throws Error (layer-truncated) when the file became shorter.
+/// Reads a span in large pieces; throws Error (layer-truncated) when the file became shorter, and Error when
+/// it comes once more.
 class SpanStream : public ByteStream {
  public:
   explicit SpanStream(FileSpan span);
   std::string_view next() override;
   std::uint64_t skip(std::uint64_t size) override;
+  /// Waits until it is certain whether what was read stays, or comes once more. Throws the Error of its arrival.
+  bool stays() { return !span_.arrival || span_.arrival->stays(beginnings_); }
   /// Bytes handed out or left out so far.
   std::uint64_t position() const noexcept { return position_; }
 
  private:
   FileSpan span_;
+  const int beginnings_;
   std::uint64_t position_ = 0;
   std::unique_ptr<char[]> buffer_;
 };

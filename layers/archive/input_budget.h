@@ -28,7 +28,7 @@ class InputBudget {
   InputLimits limits_;
   std::uint64_t before_ = 0, packed_ = 0, unpacked_ = 0, holes_ = 0;
   std::uint64_t entries_ = 0, metadata_ = 0;
-  const std::uint64_t memory_;  // bytes that the tree may take
+  std::uint64_t memory_;  // bytes that the tree may take
 };
 
 /// `raw` as a path below the root: no leading '/', no empty or "." component. Throws Error for "..", for NULs, and for

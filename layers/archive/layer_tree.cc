@@ -62,9 +62,9 @@ LayerTree::LayerTree(Markers markers, const InputLimits& limits)
 LayerTree::~LayerTree() = default;
 
 void LayerTree::add(TarMember member) {
-  std::string path =
-      normal_path(member.entry.path, limits_, markers_ == Markers::Delete ? kMarker : std::string_view());
-  if (member.entry.type == EntryType::HardLink) member.entry.target = normal_path(member.entry.target, limits_);
+  const std::string_view marker = markers_ == Markers::Delete ? kMarker : std::string_view();
+  std::string path = normal_path(member.entry.path, limits_, marker);
+  if (member.entry.type == EntryType::HardLink) member.entry.target = normal_path(member.entry.target, limits_, marker);
   if (markers_ == Markers::Delete) {
     const auto [directory, name] = split_last(path);
     bool kept_by_aufs = false, marker_above = false;
@@ -127,16 +127,20 @@ bool LayerTree::end_archive() {
   if (!waiting.empty())
     throw refusal(Refusal::HardlinkTarget, "entry " + quote(waiting.front().path) + " is a hard link to " +
                                                quote(waiting.front().target) + ", which is not there");
+  drop_archive();
+  ++archive_;
+  return any;
+}
+
+void LayerTree::drop_archive() {
+  own_.clear();
   pending_.clear();
   pending_.shrink_to_fit();
   whiteouts_.clear();
   opaques_.clear();
-  own_.clear();
   deleted_.clear();
   bookkeeping_.clear();
   bookkeeping_links_.clear();
-  ++archive_;
-  return any;
 }
 
 /// Links to entries that came later, and links to those links; what cannot be made stays in `waiting`.

@@ -48,6 +48,8 @@ class LayerTree {
   void add(TarMember member);
   /// The archive is complete. Returns whether it had any entry.
   bool end_archive();
+  /// Instead of it: nothing was added since the archive before.
+  void drop_archive();
   /// What was applied since the image before becomes an image of its own: whiteouts and opaque marks stand only where
   /// it hides something of the images before.
   std::vector<ImageEntry> end_image();

@@ -35,6 +35,16 @@ struct TarReader::Pending {
   std::uint64_t bytes = 0;  // of extended headers
   bool sparse = false, any = false;
 
+  /// Another extended header begins: of several in a row the last counts, as for GNU tar and for Go.
+  void start_records(const Pending& global) {
+    Pending fresh = global;
+    fresh.long_name = std::move(long_name);
+    fresh.long_link = std::move(long_link);
+    fresh.bytes = bytes;
+    fresh.any = any;
+    *this = std::move(fresh);
+  }
+
   /// What may hold for all entries that follow: one name, size or device number for all of them would only take them
   /// apart.
   Pending for_all() const {
@@ -168,6 +178,7 @@ std::optional<TarMember> TarReader::next() {
         if (!size || *size < 0) damaged("an extended header has no size");
         pending.bytes += static_cast<std::uint64_t>(*size);
         if (pending.bytes > kExtendedHeader) damaged("extended headers of " + format_size(pending.bytes));
+        pending.start_records(*global_);
         apply_records(pending, read_content(*size, "an extended header"));
         pending.any = true;
         continue;

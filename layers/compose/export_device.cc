@@ -82,7 +82,10 @@ overlaybd::Written export_device(engine::LayerStore& store, const engine::Stored
           .hint("import it anew with a larger --collapse-limit");
     const LayerImage& image = layer.manifest.images.front();
     const auto open = [&](BlobRole role) {
-      return overlaybd::file_bytes(open_file(store.blob_path(image.blob(role).digest), O_RDONLY), "its image");
+      const Blob& blob = image.blob(role);
+      // The file may go on with a hole.
+      return overlaybd::part_of(overlaybd::file_bytes(open_file(store.blob_path(blob.digest), O_RDONLY), "its image"),
+                                0, blob.size);
     };
     const auto meta = open(BlobRole::Meta);
     const auto data = image.find(BlobRole::Data) ? open(BlobRole::Data) : nullptr;

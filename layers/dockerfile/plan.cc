@@ -60,7 +60,11 @@ std::optional<std::string> git_source_of(const std::string& path) {
   const std::string url = path.substr(0, hash);
   const bool web = url.starts_with("http://") || url.starts_with("https://");
   const bool git = url.starts_with("git@") || url.starts_with("ssh://") || url.starts_with("git://");
-  if (!git && !(web && url.ends_with(".git"))) return std::nullopt;
+  const std::size_t query = std::min(url.find('?'), url.size());
+  if (!git && !(web && url.substr(0, query).ends_with(".git"))) return std::nullopt;
+  if (query < url.size())
+    throw usage_error("a repository's URL with a query is not supported: " + quote(http::shown_url(path)))
+        .hint("URL#REF");
   const std::string rev = hash == std::string::npos ? "" : path.substr(hash + 1);
   if (rev.find(':') != std::string::npos)
     throw usage_error("a folder of a repository is not supported: " + quote(http::shown_url(path)))

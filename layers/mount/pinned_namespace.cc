@@ -1,23 +1,15 @@
-// How the namespace is pinned. A mount namespace stays alive while its /proc/<pid>/ns/mnt file is bound somewhere; the
-// kernel binds it only in an older namespace, and only where nothing propagates. So run/mntns is first bound over
-// itself and made private, and the namespace's file is bound on top of that. Copies of a mount namespace leave such
-// bindings out: a process in a namespace of its own (a service with a private /tmp) looks through /proc/1/root instead.
-//
 // Nothing is mounted by a process in its own namespace: a thread that has joined the pinned one attaches detached
 // mounts in it, and copies them out.
 #include "layers/mount/pinned_namespace.h"
 
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <condition_variable>
@@ -40,13 +32,6 @@ namespace {
 constexpr long kErofsMagic = 0xE0F5E1E2;
 constexpr std::uint64_t kPinByte = 0;  // shared: the pin stays as it is; exclusive: it is made or removed
 
-struct Pin {
-  UniqueFd ns;
-  ino_t inode;
-  fs::path path;  ///< where it was found
-};
-
-fs::path pin_file(const fs::path& run) { return run / "mntns"; }
 fs::path lock_file(const fs::path& run) { return run / "mounts.lock"; }
 
 // Names are hexadecimal digests, with or without a prefix: their last digits spread well over the bytes of a file.
@@ -57,67 +42,8 @@ std::uint64_t lock_byte(const std::string& name) {
   return byte + 1;
 }
 
-// `run` as the first process sees it, when that is the same directory.
-std::optional<fs::path> run_of_first_process(const fs::path& run) {
-  const fs::path there = "/proc/1/root" + run.native();
-  struct stat ours {
-  }, theirs{};
-  if (::stat(run.c_str(), &ours) != 0 || ::stat(there.c_str(), &theirs) != 0) return std::nullopt;
-  if (ours.st_dev != theirs.st_dev || ours.st_ino != theirs.st_ino) return std::nullopt;
-  return there;
-}
-
-std::optional<Pin> open_pin(const fs::path& path) {
-  UniqueFd ns(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  struct statfs kind {};
-  struct stat facts {};
-  if (!ns || ::fstatfs(ns.get(), &kind) != 0 || kind.f_type != NSFS_MAGIC || ::fstat(ns.get(), &facts) != 0)
-    return std::nullopt;
-  return Pin{std::move(ns), facts.st_ino, path};
-}
-
-std::optional<Pin> find_pin(const fs::path& run) {
-  if (auto pin = open_pin(pin_file(run))) return pin;
-  if (const auto there = run_of_first_process(run)) return open_pin(pin_file(*there));
-  return std::nullopt;
-}
-
-void block_signals() {
-  sigset_t all;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
-}
-
-// Runs `action` on a thread whose working directory, root and mount namespace may be changed.
-void on_own_thread(const std::function<void()>& action) {
-  std::exception_ptr failed;
-  std::thread([&] {
-    block_signals();
-    try {
-      if (::unshare(CLONE_FS) != 0) throw system_error("separate a thread's directories");
-      action();
-    } catch (...) {
-      failed = std::current_exception();
-    }
-  }).join();
-  if (failed) std::rethrow_exception(failed);
-}
-
-// Where the pin belongs: the first process's namespace, unless this home is not to be seen there.
-void enter_pinning_namespace(const fs::path& run) {
-  struct stat ours {
-  }, theirs{};
-  if (!run_of_first_process(run)) return;
-  if (::stat("/proc/thread-self/ns/mnt", &ours) != 0 || ::stat("/proc/1/ns/mnt", &theirs) != 0) return;
-  if (ours.st_ino == theirs.st_ino) return;
-  const UniqueFd first(::open("/proc/1/ns/mnt", O_RDONLY | O_CLOEXEC));
-  if (first) (void)::setns(first.get(), CLONE_NEWNS);
-}
-
-// The calling thread's namespace becomes a new one with nothing in it but a tmpfs.
-void make_empty_namespace() {
-  if (::unshare(CLONE_FS | CLONE_NEWNS) != 0) throw system_error("make a mount namespace");
-  set_propagation("/", Propagation::Private, Submounts::With);
+// Nothing but a tmpfs.
+void fill_namespace() {
   FsContext context("tmpfs");
   context.set("source", "dsec");
   context.set("mode", "0700");
@@ -128,77 +54,6 @@ void make_empty_namespace() {
   // Where the root is the initial ramfs nothing can take its place; then the tmpfs stays on top of it.
   if (::syscall(SYS_pivot_root, ".", ".") == 0 && ::umount2(".", MNT_DETACH) != 0)
     throw system_error("leave the old root");
-}
-
-void run_on(int processor) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(processor, &set);
-  if (::sched_setaffinity(0, sizeof set, &set) != 0)
-    throw system_error("run on processor " + std::to_string(processor));
-}
-
-void bind_mount(const fs::path& from, const fs::path& to) {
-  if (::mount(from.c_str(), to.c_str(), nullptr, MS_BIND, nullptr) != 0)
-    throw system_error("bind " + quote(from.native()) + " to " + quote(to.native()));
-}
-
-// Of one that is made on this processor, if any is given. 0 or an errno.
-int try_to_bind_new_namespace(const fs::path& pin, std::optional<int> processor) {
-  std::promise<pid_t> made;
-  std::promise<void> bound;
-  std::thread maker([&] {
-    try {
-      if (processor) run_on(*processor);
-      make_empty_namespace();
-      made.set_value(static_cast<pid_t>(::syscall(SYS_gettid)));
-    } catch (...) {
-      made.set_exception(std::current_exception());
-      return;
-    }
-    bound.get_future().wait();
-  });
-  int failed = 0;
-  try {
-    const std::string made_one = "/proc/self/task/" + std::to_string(made.get_future().get()) + "/ns/mnt";
-    if (::mount(made_one.c_str(), pin.c_str(), nullptr, MS_BIND, nullptr) != 0) failed = errno;
-  } catch (...) {
-    maker.join();
-    throw;
-  }
-  bound.set_value();
-  maker.join();
-  return failed;
-}
-
-// A namespace can be bound only in one with a lower number. Linux 6.18 gives each processor a range of numbers, so that
-// one made now may have a lower number than ours, which somebody has made a moment ago: then another processor is
-// tried.
-void bind_new_namespace(const fs::path& pin) {
-  cpu_set_t processors;
-  if (::sched_getaffinity(0, sizeof processors, &processors) != 0) CPU_ZERO(&processors);
-  int failed = try_to_bind_new_namespace(pin, std::nullopt);
-  for (int processor = 0; failed == EINVAL && processor < CPU_SETSIZE; ++processor)
-    if (CPU_ISSET(processor, &processors)) failed = try_to_bind_new_namespace(pin, processor);
-  if (failed != 0) throw system_error("bind a new mount namespace to " + quote(pin.native()), failed);
-}
-
-void create_pin(const fs::path& run) {
-  on_own_thread([&] {
-    enter_pinning_namespace(run);
-    const fs::path pin = pin_file(run);
-    (void)open_file(pin, O_RDWR | O_CREAT, 0600);
-    if (!is_mount_root(pin)) bind_mount(pin, pin);
-    set_propagation(pin, Propagation::Private);
-    bind_new_namespace(pin);
-  });
-}
-
-void remove_pin(const fs::path& run) {
-  on_own_thread([&] {
-    enter_pinning_namespace(run);
-    while (is_mount_root(pin_file(run))) unmount(pin_file(run), UnmountMode::Lazy);
-  });
 }
 
 bool is_erofs(const UniqueFd& mount) {
@@ -225,7 +80,7 @@ std::vector<std::string> list_here() {
 /// A thread that lives in the pinned namespace, with its root as working directory.
 class PinnedNamespace::Thread {
  public:
-  explicit Thread(Pin pin) : pin_(std::move(pin)) {
+  explicit Thread(NamespacePin::Found pin) : pin_(std::move(pin)) {
     // The promise is the thread's: whoever waits for it may be gone while it is still being kept.
     std::promise<void> joined;
     std::future<void> ready = joined.get_future();
@@ -287,7 +142,7 @@ class PinnedNamespace::Thread {
     }
   }
 
-  Pin pin_;
+  NamespacePin::Found pin_;
   std::mutex callers_, mutex_;
   std::condition_variable wake_, done_;
   const std::function<void()>* action_ = nullptr;
@@ -296,14 +151,14 @@ class PinnedNamespace::Thread {
   std::thread thread_;
 };
 
-PinnedNamespace::PinnedNamespace(fs::path run) : run_(fs::weakly_canonical(run)) {}
+PinnedNamespace::PinnedNamespace(fs::path run) : run_(fs::weakly_canonical(run)), pin_(run_ / "mntns") {}
 PinnedNamespace::~PinnedNamespace() = default;
 
 std::shared_ptr<PinnedNamespace::Thread> PinnedNamespace::join_existing() {
   const std::lock_guard lock(mutex_);
   if (thread_ && thread_->current()) return thread_;
   thread_.reset();
-  if (auto pin = find_pin(run_)) thread_ = std::make_shared<Thread>(std::move(*pin));
+  if (auto pin = pin_.find()) thread_ = std::make_shared<Thread>(std::move(*pin));
   return thread_;
 }
 
@@ -313,7 +168,7 @@ std::shared_ptr<PinnedNamespace::Thread> PinnedNamespace::join_or_create() {
     if (::geteuid() != 0)
       throw failure("mounting layers needs root").hint("run it with sudo, naming the same DSEC_HOME");
     const RangeLock lock(lock_file(run_), kPinByte, RangeLock::Mode::Exclusive);
-    if (!find_pin(run_)) create_pin(run_);
+    if (!pin_.find()) pin_.make(fill_namespace);
     auto thread = join_existing();
     if (!thread) throw Error(ErrorKind::Internal, "it was bound, but cannot be found");
     return thread;
@@ -375,7 +230,7 @@ void PinnedNamespace::unpin_if_empty() {
     const std::lock_guard lock(mutex_);
     thread_.reset();
   }
-  if (::geteuid() == 0) remove_pin(run_);
+  if (::geteuid() == 0) pin_.remove();
 }
 
 }  // namespace dsec::layers

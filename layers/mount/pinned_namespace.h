@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/namespace_pin.h"
 #include "core/base/unique_fd.h"
 
 namespace dsec::layers {
@@ -43,7 +44,8 @@ class PinnedNamespace {
   std::shared_ptr<Thread> join_existing();
   std::shared_ptr<Thread> join_or_create();
 
-  std::filesystem::path run_;
+  const std::filesystem::path run_;
+  const NamespacePin pin_;
   std::mutex mutex_;  ///< of thread_
   std::shared_ptr<Thread> thread_;
 };

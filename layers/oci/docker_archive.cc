@@ -24,17 +24,21 @@ std::vector<std::string> strings_of(const Json& image, const char* key) {
   return out;
 }
 
-/// "name" means "name:latest", as for docker.
-std::string with_tag(const std::string& reference) {
-  const std::size_t name = reference.rfind('/') == std::string::npos ? 0 : reference.rfind('/');
-  return reference.find(':', name) == std::string::npos ? reference + ":latest" : reference;
+/// As docker shows it: "docker.io/library/name" is "name", and without a tag it means "name:latest". Podman saves the
+/// long form of what its users call by the short one.
+std::string familiar(std::string_view reference) {
+  for (const std::string_view implied : {"docker.io/", "library/"})
+    if (reference.starts_with(implied)) reference.remove_prefix(implied.size());
+  const std::size_t slash = reference.rfind('/');
+  const bool tagged = reference.find(':', slash == std::string_view::npos ? 0 : slash) != std::string_view::npos;
+  return std::string(reference) + (tagged ? "" : ":latest");
 }
 
 const Json& choose(const Json& images, const std::string& reference) {
   std::string listed;
   for (const Json& image : images) {
     for (const std::string& tag : strings_of(image, "RepoTags")) {
-      if (!reference.empty() && (tag == reference || tag == with_tag(reference))) return image;
+      if (!reference.empty() && familiar(tag) == familiar(reference)) return image;
       listed += (listed.empty() ? "" : ", ") + tag;
     }
   }

@@ -8,6 +8,7 @@
 #include <deque>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -101,15 +102,34 @@ class RemoteFiles::Downloads {
     }
   }
 
+  /// Writes into the file of a span, and tells who reads it.
+  class Spooled : public engine::RemoteImage::Sink {
+   public:
+    Spooled(Downloads& downloads, const FileSpan& span) : downloads_(downloads), span_(span) {}
+    void piece(std::string_view bytes) override {
+      write_all(span_.file->get(), bytes);
+      written_ += bytes.size();
+      span_.arrival->advance(written_);
+      downloads_.count(bytes.size());
+    }
+    // The file keeps its length until it is written over: a reader of what was there must not find it shorter.
+    void anew() override {
+      span_.arrival->begin_anew();
+      if (::lseek(span_.file->get(), 0, SEEK_SET) != 0) throw system_error("seek");
+      downloads_.forget(std::exchange(written_, 0));
+    }
+
+   private:
+    Downloads& downloads_;
+    const FileSpan& span_;
+    std::uint64_t written_ = 0;
+  };
+
   void fetch(const Job& job) {
-    std::uint64_t written = 0;
     try {
-      image_.fetch(job.digest, job.span.size, [&](std::string_view piece) {
-        write_all(job.span.file->get(), piece);
-        written += piece.size();
-        job.span.arrival->advance(written);
-        count(piece.size());
-      });
+      Spooled spooled(*this, job.span);
+      image_.fetch(job.digest, job.span.size, spooled);
+      job.span.arrival->finish();
     } catch (const Error& error) {
       job.span.arrival->fail(error);
     } catch (const std::exception& error) {
@@ -121,6 +141,10 @@ class RemoteFiles::Downloads {
     const std::lock_guard guard(mutex_);
     done_ += bytes;
     progress_.advance(step_, done_, total_);
+  }
+  void forget(std::uint64_t bytes) {
+    const std::lock_guard guard(mutex_);
+    done_ -= bytes;
   }
 
   engine::RemoteImage& image_;

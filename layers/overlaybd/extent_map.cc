@@ -23,6 +23,12 @@ void ExtentMap::insert(const Mapping& mapping) {
   mappings_.insert_or_assign(mapping.offset(), mapping);
 }
 
+void ExtentMap::join(std::uint64_t sector) {
+  const auto at = mappings_.find(sector);
+  if (at == mappings_.end() || at == mappings_.begin()) return;
+  if (std::prev(at)->second.join(at->second)) mappings_.erase(at);
+}
+
 std::vector<Mapping> ExtentMap::mappings() const {
   std::vector<Mapping> all;
   all.reserve(mappings_.size());

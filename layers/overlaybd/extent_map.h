@@ -12,6 +12,8 @@ namespace dsec::layers::overlaybd {
 class ExtentMap {
  public:
   void insert(const Mapping& mapping);
+  /// Makes one of the mapping that begins at a sector and the one before it, where they go on in the file, too.
+  void join(std::uint64_t sector);
   /// In the order of the device.
   std::vector<Mapping> mappings() const;
   /// Those that reach into [from, to), as they are.

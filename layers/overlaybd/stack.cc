@@ -33,15 +33,34 @@ Stack::Stack(std::vector<SealedLayer> sealed, std::unique_ptr<WritableLayer> top
     throw failure(std::to_string(sealed_.size()) + " sealed layers are given, and a device has at most " +
                   std::to_string(kMostSealed))
         .hint("make one of some of them with dsec obd commit");
+  for (const SealedLayer& layer : sealed_)
+    if (layer.facts().size > 0) size_ = layer.facts().size;
+  if (top_ && top_->facts().size > 0) size_ = top_->facts().size;
+  merge_sealed();
+}
+
+void Stack::merge_sealed() {
   std::vector<std::vector<Mapping>> layers;
   for (std::size_t i = 0; i < sealed_.size(); ++i) {
     std::vector<Mapping>& mappings = layers.emplace_back(sealed_[i].mappings());
     const auto number = static_cast<std::uint8_t>(sealed_.size() - 1 - i);
     for (Mapping& mapping : mappings) mapping = mapping.in_layer(number);
-    if (sealed_[i].facts().size > 0) size_ = sealed_[i].facts().size;
   }
-  if (top_ && top_->facts().size > 0) size_ = top_->facts().size;
   merged_ = merge(std::move(layers));
+}
+
+void Stack::rise(SealedLayer sealed, std::unique_ptr<WritableLayer> top) {
+  for (Mapping& mapping : merged_) mapping = mapping.in_layer(static_cast<std::uint8_t>(mapping.layer() + 1));
+  merged_ = lay_over(sealed.mappings(), merged_);
+  sealed_.push_back(std::move(sealed));
+  top_ = std::move(top);
+}
+
+void Stack::replace(std::size_t first, std::size_t count, SealedLayer layer) {
+  const auto begin = sealed_.begin() + static_cast<std::ptrdiff_t>(first);
+  *begin = std::move(layer);
+  sealed_.erase(begin + 1, begin + static_cast<std::ptrdiff_t>(count));
+  merge_sealed();
 }
 
 std::vector<LayerFiles> group_layer_files(std::span<const std::filesystem::path> files) {

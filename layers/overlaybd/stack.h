@@ -51,6 +51,11 @@ class Stack {
   const LayerHeader& highest() const noexcept;
   const LayerHeader& lowest() const noexcept;
 
+  /// Puts the top, which has been sealed and is `sealed` now, below another one. Takes the time of all mappings.
+  void rise(SealedLayer sealed, std::unique_ptr<WritableLayer> top);
+  /// Puts one layer in the place of `count` sealed ones, counted from the bottom, that show the same.
+  void replace(std::size_t first, std::size_t count, SealedLayer layer);
+
   /// Fills `buffer` from a byte of the device on. Throws Error beyond its end.
   void read(std::uint64_t offset, char* buffer, std::size_t size) const;
   /// The bytes of a run.
@@ -63,6 +68,7 @@ class Stack {
   std::vector<Mapping> mappings() const;
 
  private:
+  void merge_sealed();
   void visit_sealed(std::uint64_t begin, std::uint64_t end, const std::function<void(const Mapping&)>& visit) const;
   void read_layer(std::uint8_t layer, std::uint64_t place, char* buffer, std::size_t size) const;
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <optional>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
@@ -17,9 +18,10 @@ namespace dsec::layers::overlaybd {
 namespace {
 
 constexpr std::uint64_t kHeader = LayerHeader::kSize;
-constexpr std::uint64_t kMostMappings = 128'000'000;  // lsmt/index.h, MAX_LSMT_INDEX_SIZE
-constexpr std::uint64_t kPiece = 1 << 20;             // bytes of the index read at a time
-constexpr std::uint64_t kMostWritten = 4 << 20;       // bytes under one mapping; lsmt/file.cpp, MAX_IO_SIZE
+constexpr std::uint64_t kMostMappings = 128'000'000;    // lsmt/index.h, MAX_LSMT_INDEX_SIZE
+constexpr std::size_t kMostSealedMappings = 1'000'000;  // lsmt/index.h, MAX_LSMT_RO_INDEX_SIZE
+constexpr std::uint64_t kPiece = 1 << 20;               // bytes of the index read at a time
+constexpr std::uint64_t kMostWritten = 4 << 20;         // bytes under one mapping; lsmt/file.cpp, MAX_IO_SIZE
 
 void lock_for_writing(int fd, const std::string& name) {
   struct flock lock {};
@@ -173,6 +175,61 @@ void WritableLayer::discard(std::uint64_t offset, std::uint64_t size) {
     sector += length;
     rest -= length;
   }
+}
+
+void WritableLayer::write_over(std::uint64_t offset, std::string_view bytes) {
+  check_range(offset, bytes.size());
+  const std::uint64_t from = offset / kSector, to = from + bytes.size() / kSector;
+  std::vector<Mapping> there;
+  extents_.visit(from, to, [&](const Mapping& mapping) {
+    if (!mapping.zero()) there.push_back(mapping.part(from, to));
+  });
+  const auto part = [&](std::uint64_t begin, std::uint64_t end) {
+    return bytes.substr((begin - from) * kSector, (end - begin) * kSector);
+  };
+  // Whoever writes in order shall not have a run of sectors for each time.
+  const auto add = [&](std::uint64_t begin, std::uint64_t end) {
+    write(begin * kSector, part(begin, end));
+    extents_.join(begin);
+  };
+  std::uint64_t done = from;
+  for (const Mapping& mapping : there) {
+    if (mapping.offset() > done) add(done, mapping.offset());
+    write_at(data_.get(), mapping.place() * kSector, part(mapping.offset(), mapping.end()));
+    done = mapping.end();
+  }
+  if (done < to) add(done, to);
+}
+
+void WritableLayer::clear(std::uint64_t place, std::uint64_t size) {
+  if (::fallocate(data_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(place),
+                  static_cast<off_t>(size)) == 0)
+    return;
+  if (errno != EOPNOTSUPP) throw system_error("clear a part of " + name_);
+  const std::string zeros(static_cast<std::size_t>(std::min(size, kPiece)), '\0');
+  for (std::uint64_t done = 0; done < size; done += zeros.size())
+    write_at(data_.get(), place + done, std::string_view(zeros).substr(0, size - done));
+}
+
+void WritableLayer::seal() {
+  std::vector<Mapping> mappings;
+  for (const Mapping& mapping : extents_.mappings())
+    if (mappings.empty() || !mappings.back().join(mapping)) mappings.push_back(mapping);
+  if (mappings.size() > kMostSealedMappings)
+    throw failure(name_ + " has " + std::to_string(mappings.size()) + " mappings, and a sealed layer at most " +
+                  std::to_string(kMostSealedMappings));
+  std::string end;
+  for (const Mapping& mapping : mappings) mapping.append_to(end);
+  end.resize((end.size() + kSector - 1) / kSector * kSector);
+  LayerHeader trailer = facts_;
+  trailer.is_header = false;
+  trailer.is_data = trailer.is_sealed = true;
+  trailer.index_offset = data_end_;
+  trailer.index_count = mappings.size();
+  end += trailer.bytes();
+  // A file that is longer would have its trailer elsewhere: what an attempt left that was broken off.
+  if (::ftruncate(data_.get(), static_cast<off_t>(data_end_)) != 0) throw system_error("seal " + name_);
+  write_at(data_.get(), data_end_, end);
 }
 
 void WritableLayer::flush() {

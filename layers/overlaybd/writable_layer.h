@@ -40,8 +40,17 @@ class WritableLayer {
   void write(std::uint64_t offset, std::string_view bytes);
   /// Makes sectors zero, whatever the layers below have.
   void discard(std::uint64_t offset, std::uint64_t size);
+  /// Like write(), but sectors that the layer has are written over where they lie, so that its files grow by what is
+  /// new to it alone. After an Error a part may have been written.
+  void write_over(std::uint64_t offset, std::string_view bytes);
+  /// Makes bytes of the data file zero that mappings tell of, and gives their room back where the filesystem can.
+  void clear(std::uint64_t place, std::uint64_t size);
   /// Everything written so far is on the disk when it returns.
   void flush();
+  /// Makes the data file that of a sealed layer (man dsec-overlaybd), which needs its index no more. Takes the time of
+  /// its mappings, not of its data, and flushes nothing. After it nothing may be written; after an Error the layer is
+  /// as before.
+  void seal();
 
  private:
   void open_index(const std::filesystem::path& path, Access access);

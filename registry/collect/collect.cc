@@ -26,7 +26,7 @@ namespace {
 using Kind = CollectItem::Kind;
 using std::chrono::system_clock;
 
-constexpr std::array<std::string_view, 3> kKinds = {"layer", "blob", "lease"};
+constexpr std::array<std::string_view, 4> kKinds = {"layer", "blob", "lease", "index"};
 std::uint64_t now_seconds() {
   return static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::seconds>(system_clock::now().time_since_epoch()).count());
@@ -81,9 +81,8 @@ class RegistryCollection {
       else if (!lease.removes)
         announced_.insert(lease.digests.begin(), lease.digests.end());
     }
-    const auto blobs = remover_->blobs();
-    result_.frees_itself = !blobs;
-    blobs_ = blobs.value_or(std::vector<Digest>());
+    blobs_ = remover_->blobs();
+    result_.frees_itself = remover_->frees_itself();
     std::map<Digest, LayerManifest> manifests;
     for (const Digest& layer : registry_.layers()) {
       const auto known = manifests_.find(layer);
@@ -212,17 +211,26 @@ class RegistryCollection {
   void put_back_tagged() {
     tagged_ = remover_->tagged();
     const std::set<Digest> kept = reachable();
-    for (const Digest& layer : doomed_layers_)
-      if (kept.contains(layer)) remover_->put_back(manifests_.at(layer));
+    for (const Digest& layer : doomed_layers_) {
+      if (!kept.contains(layer)) continue;
+      remover_->put_back(manifests_.at(layer));
+      for_each_blob(manifests_.at(layer), [&](const Blob& blob) { doomed_blobs_.erase(blob.digest); });
+    }
   }
 
   void remove_blob(const Digest& blob) {
     check_lease();
-    const std::uint64_t bytes = registry_.blob_size(blob).value_or(0);
-    attempt("cannot remove blob " + blob.brief(), [&] { remover_->remove_blob(blob); });
+    const CollectItem item = blob_item(blob);
+    attempt("cannot remove " + std::string(to_string(item.kind)) + " " + blob.brief(),
+            [&] { remover_->remove_blob(blob); });
     condemned_.blobs.erase(blob);
-    result_.removed.push_back({Kind::Blob, blob.str(), bytes});
-    result_.bytes += bytes;
+    result_.removed.push_back(item);
+    result_.bytes += item.bytes;
+  }
+
+  CollectItem blob_item(const Digest& blob) {
+    if (result_.frees_itself) return {Kind::Index, blob.str(), 0};
+    return {Kind::Blob, blob.str(), registry_.blob_size(blob).value_or(0)};
   }
 
   void remove_lease(const FoundLease& lease) {
@@ -241,9 +249,8 @@ class RegistryCollection {
   void tell_doomed() {
     for (const Digest& layer : doomed_layers_) tell_layer(layer, result_.removed);
     for (const Digest& blob : doomed_blobs_) {
-      const std::uint64_t bytes = registry_.blob_size(blob).value_or(0);
-      result_.removed.push_back({Kind::Blob, blob.str(), bytes});
-      result_.bytes += bytes;
+      result_.removed.push_back(blob_item(blob));
+      result_.bytes += result_.removed.back().bytes;
     }
   }
 
@@ -263,9 +270,8 @@ class RegistryCollection {
     }
     for (const auto& [blob, since] : condemned_.blobs) {
       if (doomed_blobs_.contains(blob)) continue;
-      const std::uint64_t bytes = registry_.blob_size(blob).value_or(0);
-      result_.waiting.push_back({Kind::Blob, blob.str(), bytes});
-      result_.waiting_bytes += bytes;
+      result_.waiting.push_back(blob_item(blob));
+      result_.waiting_bytes += result_.waiting.back().bytes;
       first = std::min(first.value_or(since), since);
     }
     if (first) result_.next = system_clock::time_point(std::chrono::seconds(*first + grace_));

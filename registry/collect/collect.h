@@ -24,12 +24,12 @@ struct CollectOptions {
 };
 
 struct CollectItem {
-  enum class Kind { Layer, Blob, Lease };
+  enum class Kind { Layer, Blob, Lease, Index };
   Kind kind;
-  std::string name;         ///< "base/debian 3f2c9d1e0a1b", a digest, path of a lease
+  std::string name;         ///< "base/debian 3f2c9d1e0a1b", a digest, path of a lease, digest of the blob of an index
   std::uint64_t bytes = 0;  ///< of a blob
 };
-/// "layer", "blob", "lease".
+/// "layer", "blob", "lease", "index".
 std::string_view to_string(CollectItem::Kind kind);
 
 struct CollectResult {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <optional>
 #include <set>
 #include <vector>
 
@@ -17,11 +16,14 @@ class Remover {
   virtual const Notes& notes() const = 0;
   /// What tags name. Throws Error when one of them cannot be read.
   virtual std::set<Digest> tagged() = 0;
-  /// All that lie there; empty where the registry itself frees what its manifests do not name.
-  virtual std::optional<std::vector<Digest>> blobs() = 0;
+  /// All that lie there; where the registry itself frees what its manifests do not name, those that only an index leads
+  /// to.
+  virtual std::vector<Digest> blobs() = 0;
+  virtual bool frees_itself() const { return false; }
   /// Whether publishers write leases, and wait for those of who removes.
   virtual bool has_leases() const { return true; }
   virtual void remove_layer(const LayerManifest& layer) = 0;
+  /// Where the registry frees blobs itself: the index that leads to it.
   virtual void remove_blob(const Digest& blob) = 0;
   /// Where there are no leases: makes a layer known again that was removed a moment ago.
   virtual void put_back(const LayerManifest& layer) { (void)layer; }

@@ -122,7 +122,7 @@ class DirectoryRemover : public Remover {
 
   const Notes& notes() const override { return notes_; }
   std::set<Digest> tagged() override { return tagged_layers(registry_); }
-  std::optional<std::vector<Digest>> blobs() override { return list_blobs(root_); }
+  std::vector<Digest> blobs() override { return list_blobs(root_); }
   void remove_layer(const LayerManifest& layer) override {
     root_.remove(prefetch_name(layer.digest()));
     root_.remove(manifest_name(layer.digest()));

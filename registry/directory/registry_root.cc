@@ -107,11 +107,36 @@ UniqueFd RegistryRoot::walk(const std::string& name, Absent absent) const {
 UniqueFd RegistryRoot::parent_of(const std::string& name) const { return walk(name, Absent::Stop); }
 UniqueFd RegistryRoot::make_parent(const std::string& name) const { return walk(name, Absent::Make); }
 
-UniqueFd RegistryRoot::open_file(const std::string& name, Missing missing) const {
-  const bool wait = missing == Missing::Expected && address_.kind == RegistryAddress::Kind::ThreeFs;
+// Whether it is in its directory as far as 3FS says: lists come from there each time, while a name that is looked for
+// may be remembered as missing, or as that of a file which is gone.
+bool RegistryRoot::is_listed(const std::string& name) const {
+  UniqueFd directory(::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
+  for (const std::string& part : parts_of(name)) {
+    const std::vector<std::string> names = directory_names(directory.get(), "a directory on the way to " + quote(name));
+    if (!std::binary_search(names.begin(), names.end(), part)) return false;
+    directory = open_directory(directory.get(), part);
+    // Also the file itself, which is no directory.
+    if (!directory) return true;
+  }
+  return true;
+}
+
+template <typename Find>
+auto RegistryRoot::find_patiently(const std::string& name, Missing missing, Find&& find) const {
   const auto start = std::chrono::steady_clock::now();
-  auto deadline = start + kNegativeLookup;
   for (;;) {
+    if (auto found = find(); found || address_.kind != RegistryAddress::Kind::ThreeFs) return found;
+    const auto waited = std::chrono::steady_clock::now() - start;
+    const auto patience = is_listed(name)                ? kThreeFsKnowsName + kLookAgain
+                          : missing == Missing::Expected ? kNegativeLookup
+                                                         : std::chrono::milliseconds(0);
+    if (waited >= patience) return find();
+    std::this_thread::sleep_for(kLookAgain);
+  }
+}
+
+UniqueFd RegistryRoot::open_file(const std::string& name, Missing missing) const {
+  return find_patiently(name, missing, [&] {
     UniqueFd file;
     if (const UniqueFd parent = parent_of(name)) {
       // Without O_NONBLOCK a FIFO of that name would hold us up.
@@ -119,20 +144,15 @@ UniqueFd RegistryRoot::open_file(const std::string& name, Missing missing) const
           ::openat(parent.get(), last_part(name).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
       if (!file && errno != ENOENT) throw system_error("open " + quote(path(name).native()));
     }
-    struct stat status;
+    struct stat status = {};
     if (file && ::fstat(file.get(), &status) != 0) {
+      // The 3FS client knows the name of a file that is gone.
       if (errno != ENOENT && errno != ESTALE) throw system_error("stat " + quote(path(name).native()));
-      // The 3FS client knows the name of a file that is gone, and will for so long.
-      deadline = start + kThreeFsKnowsName + kLookAgain;
       file.reset();
     }
-    if (file) {
-      if (!S_ISREG(status.st_mode)) throw failure(quote(path(name).native()) + " is no regular file");
-      return file;
-    }
-    if (!wait || std::chrono::steady_clock::now() >= deadline) return UniqueFd();
-    std::this_thread::sleep_for(kLookAgain);
-  }
+    if (file && !S_ISREG(status.st_mode)) throw failure(quote(path(name).native()) + " is no regular file");
+    return file;
+  });
 }
 
 std::optional<std::string> RegistryRoot::read_file(const std::string& name, std::uint64_t limit,
@@ -143,6 +163,10 @@ std::optional<std::string> RegistryRoot::read_file(const std::string& name, std:
 }
 
 std::optional<struct stat> RegistryRoot::look(const std::string& name) const {
+  return find_patiently(name, Missing::Possible, [&] { return look_once(name); });
+}
+
+std::optional<struct stat> RegistryRoot::look_once(const std::string& name) const {
   const UniqueFd parent = parent_of(name);
   if (!parent) return std::nullopt;
   // A client of 3FS knows a name for longer than there is one; whether its file still exists it has to ask.
@@ -161,11 +185,13 @@ std::optional<struct stat> RegistryRoot::look(const std::string& name) const {
 }
 
 std::vector<std::string> RegistryRoot::list(const std::string& directory) const {
-  const UniqueFd parent = parent_of(directory);
-  if (!parent) return {};
-  const UniqueFd fd = open_directory(parent.get(), last_part(directory));
-  if (!fd && errno == ENOENT) return {};
-  if (!fd) throw system_error("open " + quote(path(directory).native()));
+  const UniqueFd fd = find_patiently(directory, Missing::Possible, [&] {
+    const UniqueFd parent = parent_of(directory);
+    UniqueFd found = parent ? open_directory(parent.get(), last_part(directory)) : UniqueFd();
+    if (parent && !found && errno != ENOENT) throw system_error("open " + quote(path(directory).native()));
+    return found;
+  });
+  if (!fd) return {};
   return directory_names(fd.get(), quote(path(directory).native()));
 }
 

@@ -55,6 +55,11 @@ class RegistryRoot : public NamedFiles {
   /// Opens the directory that `name` lies in; no descriptor when it is missing.
   UniqueFd parent_of(const std::string& name) const;
   void check_marker() const;
+  bool is_listed(const std::string& name) const;
+  std::optional<struct stat> look_once(const std::string& name) const;
+  /// What `find` finds of `name`: on 3FS it is asked again for as long as the client may remember wrongly.
+  template <typename Find>
+  auto find_patiently(const std::string& name, Missing missing, Find&& find) const;
   void add_names(const std::string& directory, std::size_t depth, const std::string& prefix,
                  std::vector<std::string>& found) const;
 

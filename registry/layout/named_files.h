@@ -13,7 +13,7 @@ class NamedFiles {
   virtual ~NamedFiles() = default;
 
   /// What a missing file means. On 3FS a client that looked for a name before it existed is told for 5 s that it does
-  /// not exist; Expected waits that long for it.
+  /// not exist; Expected waits that long for it. What its directory lists is waited for in any case.
   enum class Missing { Possible, Expected };
   /// The content of a file of at most `limit` bytes; empty when there is none. Throws Error.
   virtual std::optional<std::string> read_file(const std::string& name, std::uint64_t limit,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/variables.h"
 #include "registry/loader/origin_health.h"
 #include "registry/patience.h"
 #include "registry/store/chunk_digests.h"
@@ -35,10 +36,13 @@ class ChunkSource {
   virtual void distrust(const BlobOrigin& origin) { (void)origin; }
   /// The registries that have the blob as far as is known by now: asked for when those that were known have failed.
   virtual std::vector<BlobOrigin> origins(const RemoteBlob& blob) { return blob.origins; }
+  /// Somebody came whose logins (registry/loader/caller.h) may open what those of others do not.
+  virtual void add_caller(const Variables& caller) { (void)caller; }
 };
 
 /// The registries behind URLs, with the settings that the configuration gives them; each is opened once, and again
-/// after it has failed. `warn` is told what has to be waited for, and `patience` is how long.
+/// after it has failed: as this process, or as a caller that was added, the one that succeeded last first, then those
+/// that came last. `warn` is told what has to be waited for, and `patience` is how long.
 std::unique_ptr<ChunkSource> registry_source(std::function<void(const std::string&)> warn, const Patience& patience);
 
 /// What a registry answered are not the bytes of the layer.

@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/resident.h"
+#include "registry/loader/caller.h"
 #include "registry/loader/protocol.h"
 #include "registry/loader/served_name.h"
 #include "registry/loader/shared_state.h"
@@ -37,16 +38,16 @@ Resident loader_of(const std::filesystem::path& home) {
 
 // Credentials, proxies and the place of the configuration are the caller's.
 std::vector<std::string> whole_environment() {
-  std::vector<std::string> all;
-  for (char** variable = environ; *variable; ++variable) all.emplace_back(*variable);
-  return all;
+  const Variables own = variables_of_caller();
+  const ForCaller as_it_is_elsewhere(caller_variables(), own);
+  return environment_for_child();
 }
 
 /// The answer and its descriptors; empty when the loader ended meanwhile.
-std::optional<std::pair<Json, std::vector<UniqueFd>>> ask(int socket, const char* op) {
+std::optional<std::pair<Json, std::vector<UniqueFd>>> ask(int socket, const Json& request) {
   std::vector<UniqueFd> descriptors;
   try {
-    send_message(socket, canonical_json({{"op", op}}));
+    send_message(socket, canonical_json(request));
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -65,17 +66,19 @@ Json ask_if_running(const std::filesystem::path& home, const char* op) {
   if (!std::filesystem::exists(home / "run", missing)) return nullptr;
   const UniqueFd socket = connect_resident(loader_of(home));
   if (!socket) return nullptr;
-  auto answer = ask(socket.get(), op);
+  auto answer = ask(socket.get(), {{"op", op}});
   return answer ? std::move(answer->first) : Json(nullptr);
 }
 
 class LoaderVisit : public engine::BlobLoader::Visit {
  public:
-  LoaderVisit(UniqueFd socket, UniqueFd root, UniqueFd counters, std::string instance)
+  LoaderVisit(UniqueFd socket, const Json& answer, std::vector<UniqueFd> descriptors)
       : socket_(std::move(socket)),
-        root_(std::move(root)),
-        counters_(std::move(counters)),
-        instance_(std::move(instance)) {}
+        root_(std::move(descriptors.at(0))),
+        counters_(std::move(descriptors.at(1))),
+        instance_(json_string(answer, "instance")),
+        first_counter_(json_u64(answer.at("counters"), "first")),
+        each_counter_(json_u64(answer.at("counters"), "each")) {}
 
   const std::string& instance() const override { return instance_; }
   UniqueFd open(const Digest& blob, const Digest& chunks) override {
@@ -95,12 +98,13 @@ class LoaderVisit : public engine::BlobLoader::Visit {
     struct stat file = {};
     if (::fstatat(root_.get(), ServedName{blob, chunks}.str().c_str(), &file, AT_SYMLINK_NOFOLLOW) != 0)
       throw system_error("find blob " + blob.brief() + " at the loader");
-    return SharedState::place_of_fetched(file.st_ino);
+    return first_counter_ + (file.st_ino - SharedState::kFirstInode) * each_counter_;
   }
 
  private:
   const UniqueFd socket_, root_, counters_;
   const std::string instance_;
+  const std::uint64_t first_counter_, each_counter_;
 };
 
 class HomeLoader : public engine::BlobLoader {
@@ -114,12 +118,11 @@ class HomeLoader : public engine::BlobLoader {
         UniqueFd socket = connect_resident(loader_of(home_));
         if (!socket) socket = start();
         // One that has just ended for lack of work closes what it did not answer.
-        auto answer = ask(socket.get(), "visit");
+        auto answer = ask(socket.get(), {{"op", "visit"}, {"variables", variables_of_caller()}});
         if (!answer) continue;
         auto& [reply, descriptors] = *answer;
-        if (descriptors.size() != 2) throw failure("the loader gave no filesystem");
-        return std::make_unique<LoaderVisit>(std::move(socket), std::move(descriptors[0]), std::move(descriptors[1]),
-                                             json_string(reply, "instance"));
+        if (descriptors.size() != 2 || !reply.contains("counters")) throw failure("the loader gave no filesystem");
+        return std::make_unique<LoaderVisit>(std::move(socket), reply, std::move(descriptors));
       }
       throw failure("the loader broke off")
           .hint("its last words are in " + quote((home_ / "run" / kLoaderLog).native()));
@@ -146,7 +149,7 @@ class HomeLoader : public engine::BlobLoader {
         const UniqueFd socket = connect_resident(loader);
         if (!socket) return true;
         // No answer: it is ending.
-        (void)ask(socket.get(), "end");
+        (void)ask(socket.get(), {{"op", "end"}});
       }
       std::this_thread::sleep_for(kBetweenLooks);
     }

@@ -14,6 +14,7 @@
 
 #include "core/base/child_process.h"
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/engine/sandbox_id.h"
 #include "registry/loader/fuse_session.h"
 #include "registry/loader/holder.h"
@@ -90,6 +91,27 @@ int start(const std::string& program, const std::string& home) {
   return 1;
 }
 
+// What the holder keeps is of another release than this, an older or a newer one. Whoever started this process, holder
+// or server, is of that release, which goes on until nothing needs it any more.
+[[noreturn]] void go_on_as_starter(char** argv) {
+  const pid_t starter = ::getppid();
+  const std::string process = "/proc/" + std::to_string(starter);
+  const UniqueFd program(::open((process + "/exe").c_str(), O_PATH | O_CLOEXEC)),
+      own(::open("/proc/self/exe", O_PATH | O_CLOEXEC));
+  struct stat its = {}, mine = {};
+  if (!program || !own || ::fstat(program.get(), &its) != 0 || ::fstat(own.get(), &mine) != 0)
+    throw system_error("find the program of another release");
+  const std::string arguments = read_all(open_file(process + "/cmdline", O_RDONLY).get(), 1 << 20);
+  // Its number may be another's by now.
+  if (!arguments.starts_with(std::string(argv[0]) + '\0') || ::getppid() != starter ||
+      (its.st_dev == mine.st_dev && its.st_ino == mine.st_ino))
+    throw failure("the holder's memory is that of another release, which is not to be had")
+        .hint("dsec gc, when no sandbox uses it any longer");
+  std::cerr << "dsec-loader: what is kept is of another release, which goes on\n";
+  ::execveat(program.get(), "", argv, environ, AT_EMPTY_PATH);
+  throw system_error("start the program of another release");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -103,6 +125,7 @@ int main(int argc, char** argv) {
     const std::string program = argv[0], what = argv[1], home = argv[argc - 1];
     if (argc == 2) return start(program, home);
     leave_caller();
+    if (!SharedState::fits(kMemoryFd)) go_on_as_starter(argv);
     const LoaderDescriptors descriptors = inherited_descriptors();
     UniqueFd link = inherited_if_there(kLinkFd), ready = inherited_if_there(kReadyFd);
     if (what == kHold) {

@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/iso_time.h"
+#include "core/engine/mapped_blob.h"
 #include "registry/layout/prefetch_list.h"
 #include "registry/store/blob_session.h"
 
@@ -143,7 +144,8 @@ void ServedBlobs::closed(const ServedName& blob) {
 UniqueFd ServedBlobs::open_stored(const Digest& blob, std::optional<std::uint64_t> size) {
   UniqueFd file(::open(store_.blob_file(blob).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   struct stat status = {};
-  if (!file || ::fstat(file.get(), &status) != 0 || (size && static_cast<std::uint64_t>(status.st_size) != *size) ||
+  if (!file || ::fstat(file.get(), &status) != 0 ||
+      (size && !engine::fits_blob(static_cast<std::uint64_t>(status.st_size), *size)) ||
       is_damaged(*store_.index().take(), blob))
     return {};
   return file;

@@ -22,6 +22,7 @@
 #include "core/base/iso_time.h"
 #include "core/base/resident.h"
 #include "core/engine/home.h"
+#include "registry/loader/caller.h"
 #include "registry/loader/protocol.h"
 #include "registry/loader/served_blobs.h"
 
@@ -160,10 +161,16 @@ class Server {
     try {
       const std::optional<std::string> text = receive_message(client.get());
       if (!text) return false;
-      const std::string op = json_string(parse_json(*text, "request"), "op");
-      if (op == "visit")
+      const Json request = parse_json(*text, "request");
+      const std::string op = json_string(request, "op");
+      if (op == "visit") {
+        add_caller(request);
+        // Where who is of another release finds what it counts.
+        const std::uint64_t first = SharedState::place_of_fetched(SharedState::kFirstInode);
+        reply["counters"] = {{"first", first},
+                             {"each", SharedState::place_of_fetched(SharedState::kFirstInode + 1) - first}};
         descriptors = {descriptors_.root.get(), counters_.get()};
-      else if (op == "status")
+      } else if (op == "status")
         reply = blobs_.status();
       else if (op == "record")
         reply = blobs_.record();
@@ -186,6 +193,16 @@ class Server {
     } catch (const Error&) {
       return false;
     }
+  }
+
+  // Who comes brings logins that may be newer than those of who came before, or another's.
+  void add_caller(const Json& visit) {
+    const auto given = visit.find("variables");
+    if (given == visit.end()) return;
+    Variables caller;
+    for (const std::string& name : caller_variables())
+      if (std::string value = json_string_or(*given, name.c_str(), ""); !value.empty()) caller.emplace(name, value);
+    source_->add_caller(caller);
   }
 
   const LoaderDescriptors& descriptors_;

@@ -16,9 +16,8 @@ namespace dsec::registry {
 namespace {
 
 constexpr char kMagic[8] = {'d', 's', 'e', 'c', 'l', 'o', 'a', 'd'};
-constexpr std::uint64_t kFirstInode = 2;  // 1 is the root
 constexpr unsigned kInodeBits = 20;
-static_assert(kFirstInode + SharedState::kNodes <= 1u << kInodeBits);
+static_assert(SharedState::kFirstInode + SharedState::kNodes <= 1u << kInodeBits);
 
 }  // namespace
 
@@ -51,15 +50,20 @@ UniqueFd SharedState::make(const std::string& instance) {
   return memory;
 }
 
-SharedState::SharedState(const UniqueFd& memory) {
+bool SharedState::fits(int memory) {
   struct stat status {};
-  if (::fstat(memory.get(), &status) != 0 || status.st_size != static_cast<off_t>(sizeof(Layout)))
+  Layout::Head head{};
+  return ::fstat(memory, &status) == 0 && status.st_size == static_cast<off_t>(sizeof(Layout)) &&
+         ::pread(memory, &head, sizeof head, 0) == sizeof head && std::memcmp(head.magic, kMagic, sizeof kMagic) == 0 &&
+         head.version == kVersion;
+}
+
+SharedState::SharedState(const UniqueFd& memory) {
+  if (!fits(memory.get()))
     throw failure("the holder's memory is that of another release").hint("dsec gc, when no sandbox uses it any longer");
   void* const place = ::mmap(nullptr, sizeof(Layout), PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
   if (place == MAP_FAILED) throw system_error("map the holder's memory");
   layout_ = static_cast<Layout*>(place);
-  if (std::memcmp(layout_->head.magic, kMagic, sizeof kMagic) != 0 || layout_->head.version != kVersion)
-    throw failure("the holder's memory is that of another release").hint("dsec gc, when no sandbox uses it any longer");
   instance_.assign(layout_->head.instance, ::strnlen(layout_->head.instance, sizeof layout_->head.instance));
   for (auto& slot : layout_->slots) {
     std::uint32_t length = 0;

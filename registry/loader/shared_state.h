@@ -28,8 +28,13 @@ class SharedState {
   /// blobs that are mounted at a time. Only what is used of it is memory.
   static constexpr std::size_t kNodes = 1'000'000, kHandles = 65'536;
 
+  /// Of the first blob; 1 is the root.
+  static constexpr std::uint64_t kFirstInode = 2;
+
   /// A new one, for an instance of that name (at most 16 characters).
   static UniqueFd make(const std::string& instance);
+  /// Whether it is of the layout that this release knows.
+  static bool fits(int memory);
   /// Throws Error when another release made it.
   explicit SharedState(const UniqueFd& memory);
   ~SharedState();

@@ -15,6 +15,11 @@ constexpr std::string_view kShelf = "layer-", kPrefetchShelf = "prefetch-", kInd
 // Of what an index leads to: layers as they stand in the image.
 constexpr const char* kPlainLayerType = "application/vnd.oci.image.layer.v1.tar";
 
+std::optional<Digest> digest_behind(std::string_view prefix, std::string_view tag) {
+  if (!tag.starts_with(prefix) || !Digest::valid_hex(tag.substr(prefix.size()))) return std::nullopt;
+  return Digest::parse(tag.substr(prefix.size()));
+}
+
 Json descriptor(const std::string& type, const Digest& digest, std::uint64_t size) {
   return {{"mediaType", type}, {"digest", digest.str()}, {"size", size}};
 }
@@ -130,14 +135,12 @@ std::optional<Digest> index_of_artifact(std::string_view manifest, const std::st
 
 std::string index_tag(const Digest& data) { return std::string(kIndexShelf) + data.hex(); }
 
+std::optional<Digest> data_of_index_tag(std::string_view tag) { return digest_behind(kIndexShelf, tag); }
+
 std::string prefetch_tag(const Digest& layer) { return std::string(kPrefetchShelf) + layer.hex(); }
 
 std::string shelf_tag(const Digest& layer) { return std::string(kShelf) + layer.hex(); }
 
-std::optional<Digest> layer_of_shelf_tag(std::string_view tag) {
-  if (!tag.starts_with(kShelf)) return std::nullopt;
-  tag.remove_prefix(kShelf.size());
-  return Digest::valid_hex(tag) ? std::optional(Digest::parse(tag)) : std::nullopt;
-}
+std::optional<Digest> layer_of_shelf_tag(std::string_view tag) { return digest_behind(kShelf, tag); }
 
 }  // namespace dsec::registry

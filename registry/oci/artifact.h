@@ -51,6 +51,8 @@ std::string index_artifact(const DataIndex& index, const ArtifactSubject& image)
 /// The index in such a manifest; empty when it is something else. Throws Error when it is no manifest at all.
 std::optional<Digest> index_of_artifact(std::string_view manifest, const std::string& origin);
 std::string index_tag(const Digest& data);
+/// The data blob whose index has this tag; empty for another tag.
+std::optional<Digest> data_of_index_tag(std::string_view tag);
 
 /// The tag under which a layer stands in the repository of all layers, and back.
 std::string shelf_tag(const Digest& layer);

@@ -79,6 +79,13 @@ http::Url location_of(const http::Request& request, const http::Answer& answer) 
   return answer.url.resolve(*location);
 }
 
+std::optional<Digest> digest_in(const http::Answer& answer, const char* header) {
+  const std::string* told = answer.header(header);
+  if (!told || !told->starts_with("sha256:") || !Digest::valid_hex(std::string_view(*told).substr(7)))
+    return std::nullopt;
+  return Digest::parse(*told);
+}
+
 /// "</v2/x/tags/list?last=a&n=100>; rel="next"".
 std::optional<std::string> next_page(const http::Answer& answer) {
   const std::string* link = answer.header("Link");
@@ -160,9 +167,7 @@ std::optional<Digest> OciClient::manifest_digest(const std::string& repository, 
   const http::Answer answer = call(request, access(repository, "pull"));
   if (answer.status == 404) return std::nullopt;
   if (!answer.ok()) throw error_of(request, answer);
-  const std::string* told = answer.header("Docker-Content-Digest");
-  if (told && told->starts_with("sha256:") && Digest::valid_hex(std::string_view(*told).substr(7)))
-    return Digest::parse(*told);
+  if (auto told = digest_in(answer, "Docker-Content-Digest")) return told;
   const auto document = manifest(repository, reference);
   return document ? std::optional(document->digest) : std::nullopt;
 }
@@ -334,8 +339,8 @@ void OciClient::push_blob(const std::string& repository, const Digest& digest, c
   }
 }
 
-void OciClient::push_manifest(const std::string& repository, const std::string& reference,
-                              const std::string& media_type, const std::string& bytes) {
+std::optional<Digest> OciClient::push_manifest(const std::string& repository, const std::string& reference,
+                                               const std::string& media_type, const std::string& bytes) {
   http::Request request;
   request.method = "PUT";
   request.url = url("/v2/" + repository + "/manifests/" + reference);
@@ -343,7 +348,7 @@ void OciClient::push_manifest(const std::string& repository, const std::string& 
   request.body.text = bytes;
   for (int tries = 1;; ++tries) {
     const http::Answer answer = call(request, access(repository, "pull,push"));
-    if (answer.status == 201 || answer.status == 200) return;
+    if (answer.status == 201 || answer.status == 200) return digest_in(answer, "OCI-Subject");
     if (tries == kMostManifestPuts || !misses_a_blob(answer)) throw error_of(request, answer);
     std::this_thread::sleep_for(kBlobSettles * tries);
   }

@@ -50,8 +50,9 @@ class OciClient {
   /// In one piece when it is small, else in chunks, each of which is repeated by itself. `advance` is told the bytes.
   void push_blob(const std::string& repository, const Digest& digest, const BlobContent& content,
                  const std::function<void(std::uint64_t)>& advance);
-  void push_manifest(const std::string& repository, const std::string& reference, const std::string& media_type,
-                     const std::string& bytes);
+  /// Returns the subject of the manifest when the registry says that it keeps a list of what refers to it.
+  std::optional<Digest> push_manifest(const std::string& repository, const std::string& reference,
+                                      const std::string& media_type, const std::string& bytes);
   /// No error when it is gone. Throws Error (Usage) when the registry lets nobody delete.
   void delete_manifest(const std::string& repository, const Digest& digest);
 

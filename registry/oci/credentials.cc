@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "core/base/child_process.h"
@@ -16,6 +15,7 @@
 #include "core/base/json.h"
 #include "core/base/json_bytes.h"
 #include "core/base/units.h"
+#include "core/base/variables.h"
 
 namespace dsec::registry {
 namespace fs = std::filesystem;
@@ -28,11 +28,6 @@ constexpr std::size_t kLargestAnswer = 64 << 10;
 // docker's own name for its registry, under which it keeps the login.
 constexpr std::string_view kHubKey = "index.docker.io";
 constexpr const char* kHubServer = "https://index.docker.io/v1/";
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
 
 /// "https://index.docker.io/v1/" and "docker.io" are one key.
 std::string key_of(std::string key) {
@@ -168,7 +163,7 @@ std::optional<Credential> CredentialStore::ask(const std::string& helper, const 
     if (::lseek(input.get(), 0, SEEK_SET) != 0) throw system_error("seek");
     auto [out, in] = make_pipe();
     ChildProcess child = ChildProcess::spawn({.argv = {program, "get"},
-                                              .environment = {},
+                                              .environment = environment_for_child(),
                                               .directory = {},
                                               .descriptors = {{input.get(), 0}, {in.get(), 1}}});
     in.reset();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/digest_of_part.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "registry/blob_download.h"
@@ -11,6 +12,7 @@
 #include "registry/oci/indexed_blobs.h"
 #include "registry/oci/oci_remover.h"
 #include "registry/oci/reference.h"
+#include "registry/oci/referrers.h"
 
 namespace dsec::registry {
 namespace {
@@ -112,9 +114,8 @@ class OciPublisher : public Publisher {
     for (const std::string& content : {std::string(kEmptyConfig), text})
       if (const Digest digest = Digest::of(content); !place_.client.blob_size(place_.shelf(), digest))
         place_.client.push_blob(place_.shelf(), digest, {content, -1, content.size()}, [](std::uint64_t) {});
-    place_.client.push_manifest(
-        place_.shelf(), prefetch_tag(manifest.digest()), kImageManifestType,
-        prefetch_artifact(manifest, text, indexed_blobs(place_.client, place_.shelf(), manifest)));
+    push_referrer(place_.client, place_.shelf(), prefetch_tag(manifest.digest()),
+                  prefetch_artifact(manifest, text, indexed_blobs(place_.client, place_.shelf(), manifest)));
   }
 
  private:
@@ -134,7 +135,8 @@ class OciPublisher : public Publisher {
       place_.client.push_blob(repository, blob.digest, {{}, source.get(), blob.size}, advance);
     } catch (const Error&) {
       // The registry refuses what has another digest; whose bytes are wrong is seen here.
-      if (const Digest found = digest_of_fd(source.get()); found != blob.digest) throw contents_.damaged(found);
+      if (const Digest found = digest_of_part(source.get(), blob.size); found != blob.digest)
+        throw contents_.damaged(found);
       throw;
     }
   }

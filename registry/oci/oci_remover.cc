@@ -5,6 +5,7 @@
 #include "registry/layout/layout.h"
 #include "registry/oci/artifact.h"
 #include "registry/oci/indexed_blobs.h"
+#include "registry/oci/referrers.h"
 
 namespace dsec::registry {
 namespace {
@@ -105,40 +106,44 @@ std::set<Digest> OciRemover::tagged() {
   return layers;
 }
 
+std::vector<Digest> OciRemover::blobs() {
+  std::vector<Digest> indexed;
+  for (const std::string& tag : client_.tags(shelf_))
+    if (const auto data = data_of_index_tag(tag)) indexed.push_back(*data);
+  return indexed;
+}
+
 void OciRemover::remove_layer(const LayerManifest& layer) {
-  if (const auto list = client_.manifest_digest(shelf_, prefetch_tag(layer.digest())))
-    client_.delete_manifest(shelf_, *list);
+  if (const auto list = client_.manifest(shelf_, prefetch_tag(layer.digest()))) delete_referrer(client_, shelf_, *list);
   // The artifact, whether it names the data or an index does.
   if (const auto artifact = client_.manifest_digest(shelf_, shelf_tag(layer.digest())))
     client_.delete_manifest(shelf_, *artifact);
-  for (const LayerImage& image : layer.images)
-    if (const Blob* const data = image.find(BlobRole::Data)) remove_index(data->digest);
 }
 
-// Another layer may have the same data: the image under another name, for example.
-void OciRemover::remove_index(const Digest& data) {
+void OciRemover::remove_blob(const Digest& data) {
   const auto index = client_.manifest(shelf_, index_tag(data));
   if (!index) return;
-  for (const Digest& other : shelved_layers(client_, shelf_)) {
-    const auto config = client_.blob(shelf_, other);
-    if (!config) continue;
-    for (const LayerImage& image : LayerManifest::parse(*config, other.str()).images)
-      if (const Blob* const found = image.find(BlobRole::Data); found && found->digest == data) return;
-  }
   removed_indexes_.insert_or_assign(data, index->bytes);
-  client_.delete_manifest(shelf_, index->digest);
+  delete_referrer(client_, shelf_, *index);
 }
 
-void OciRemover::remove_blob(const Digest&) {
-  throw Error(ErrorKind::Internal, "blobs of an OCI registry are its own business");
-}
+void OciRemover::put_back(const LayerManifest& layer) { put_on_shelf(client_, shelf_, layer); }
 
-void OciRemover::put_back(const LayerManifest& layer) {
-  for (const LayerImage& image : layer.images)
-    if (const Blob* const data = image.find(BlobRole::Data))
-      if (const auto index = removed_indexes_.find(data->digest); index != removed_indexes_.end())
-        client_.push_manifest(shelf_, index_tag(data->digest), kImageManifestType, index->second);
-  put_on_shelf(client_, shelf_, layer);
+// A publisher that found an index and was not seen yet has its layer there by now, or will not find the index.
+void OciRemover::finish(const std::string&) {
+  if (removed_indexes_.empty()) return;
+  for (const Digest& layer : shelved_layers(client_, shelf_)) {
+    const auto config = client_.blob(shelf_, layer);
+    if (!config) continue;
+    const LayerManifest manifest = LayerManifest::parse(*config, layer.str());
+    for (const LayerImage& image : manifest.images) {
+      const Blob* const data = image.find(BlobRole::Data);
+      const auto index = data ? removed_indexes_.find(data->digest) : removed_indexes_.end();
+      if (index == removed_indexes_.end() || client_.blob_size(shelf_, data->digest)) continue;
+      push_referrer(client_, shelf_, index_tag(data->digest), index->second);
+      put_on_shelf(client_, shelf_, manifest);
+    }
+  }
 }
 
 }  // namespace dsec::registry

@@ -53,14 +53,14 @@ class OciRemover : public Remover {
   bool has_leases() const override { return false; }
   /// Tags that name images and the like are left out.
   std::set<Digest> tagged() override;
-  std::optional<std::vector<Digest>> blobs() override { return std::nullopt; }
+  std::vector<Digest> blobs() override;
+  bool frees_itself() const override { return true; }
   void remove_layer(const LayerManifest& layer) override;
   void remove_blob(const Digest& blob) override;
   void put_back(const LayerManifest& layer) override;
+  void finish(const std::string& author) override;
 
  private:
-  void remove_index(const Digest& data);
-
   OciClient& client_;
   const std::string shelf_;
   const OciNotes notes_;

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/engine/lease.h"
+#include "core/engine/mapped_blob.h"
 
 namespace dsec::registry {
 namespace fs = std::filesystem;
@@ -71,7 +72,8 @@ bool LocalStore::Session::record(const Digest& digest, std::optional<std::uint64
 
 // Whether the file is there, as large as it should be, and not known to be damaged.
 bool LocalStore::Session::is_whole(const Digest& digest, std::uint64_t size) {
-  return size_of(store_.blob_file(digest)) == size && !is_damaged(*store_.index().take(), digest);
+  const std::optional<std::uint64_t> found = size_of(store_.blob_file(digest));
+  return found && engine::fits_blob(*found, size) && !is_damaged(*store_.index().take(), digest);
 }
 
 void LocalStore::Session::mark_whole(const Digest& digest, std::uint64_t size) {

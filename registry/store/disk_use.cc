@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -32,7 +33,8 @@ DiskUse disk_use(LocalStore& store) {
       for (const Blob& blob : image.blobs)
         if (own.insert(blob.digest).second) {
           ++references[blob.digest];
-          if (const auto bytes = file_bytes(store.blob_file(blob.digest))) here.emplace(blob.digest, *bytes);
+          if (const auto bytes = file_bytes(store.blob_file(blob.digest)))
+            here.emplace(blob.digest, std::min(*bytes, blob.size));  // what a hole makes longer takes no room
         }
   }
   for (const auto& [digest, bytes] : here) use.layers_bytes += bytes;

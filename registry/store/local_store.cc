@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/engine/mapped_blob.h"
 #include "registry/store/blob_session.h"
 #include "registry/store/working_set.h"
 
@@ -54,7 +55,7 @@ constexpr std::uint64_t kReserveSize = 1 << 20;
 bool is_file_of_size(const fs::path& path, std::uint64_t size) {
   struct stat status;
   return ::lstat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
-         static_cast<std::uint64_t>(status.st_size) == size;
+         engine::fits_blob(static_cast<std::uint64_t>(status.st_size), size);
 }
 
 bool is_file(const fs::path& path) {

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <functional>
 #include <map>
@@ -12,6 +13,7 @@
 #include "core/base/directory_names.h"
 #include "core/base/error.h"
 #include "core/base/units.h"
+#include "core/engine/mapped_blob.h"
 #include "registry/store/chunk_digests.h"
 
 namespace dsec::registry {
@@ -28,18 +30,33 @@ struct Reading {
   std::string chunks;          ///< as its chunks blob should be
 };
 
-Reading read_blob(const fs::path& path, std::size_t chunk_size, const std::function<void(std::uint64_t)>& advance) {
+// Whether a file is a blob of `size` bytes, and nothing but the hole that it may have behind it.
+bool ends_as_blob(int file, std::uint64_t size) {
+  struct stat status;
+  if (::fstat(file, &status) != 0) throw system_error("stat a blob");
+  const auto whole = static_cast<std::uint64_t>(status.st_size);
+  if (!engine::fits_blob(whole, size)) return false;
+  std::vector<char> rest(whole - size);
+  const ssize_t got = ::pread(file, rest.data(), rest.size(), static_cast<off_t>(size));
+  return got == static_cast<ssize_t>(rest.size()) && std::all_of(rest.begin(), rest.end(), [](char c) { return !c; });
+}
+
+Reading read_blob(const fs::path& path, std::uint64_t size, std::size_t chunk_size,
+                  const std::function<void(std::uint64_t)>& advance) {
   const UniqueFd file = open_file(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
   ::posix_fadvise(file.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
   std::vector<char> buffer(kReadSize);
   Reading reading;
   reading.chunk_size = chunk_size;
   Sha256 whole;
+  // Of one that does not end where it should, all.
+  const std::uint64_t most = ends_as_blob(file.get(), size) ? size : ~std::uint64_t{0};
   for (;;) {
     // Filled up to the end, so that chunk borders fall on multiples of their size in the buffer.
+    const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), most - reading.size));
     std::size_t filled = 0;
-    while (filled < buffer.size()) {
-      const ssize_t got = ::read(file.get(), buffer.data() + filled, buffer.size() - filled);
+    while (filled < wanted) {
+      const ssize_t got = ::read(file.get(), buffer.data() + filled, wanted - filled);
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) throw system_error("read " + quote(path.native()));
       if (got == 0) break;
@@ -79,12 +96,21 @@ class Verification {
         const Digest digest = Digest::parse(name);
         if (seen_.contains(digest)) continue;
         try {
-          blob("", {BlobRole::Meta, digest, fs::file_size(store_.blob_root() / shelf / name)}, 0);
+          const std::uint64_t size = fs::file_size(store_.blob_root() / shelf / name);
+          blob("", {BlobRole::Meta, digest, recorded_size(digest).value_or(size)}, 0);
         } catch (const fs::filesystem_error&) {
           // gc took it meanwhile.
         }
       }
     }
+  }
+
+  // As the index has it.
+  std::optional<std::uint64_t> recorded_size(const Digest& digest) {
+    const auto index = store_.index().take();
+    Statement query = index->prepare("SELECT size FROM blobs WHERE digest = ?");
+    if (!query.bind(digest.hex()).step()) return std::nullopt;
+    return static_cast<std::uint64_t>(query.number(0));
   }
 
   VerifyResult finish() { return std::move(result_); }
@@ -144,7 +170,7 @@ class Verification {
     const std::string step = "verify " + blob.digest.brief();
     progress_.begin(step);
     try {
-      Reading found = read_blob(store_.blob_path(blob.digest), chunk_size,
+      Reading found = read_blob(store_.blob_path(blob.digest), blob.size, chunk_size,
                                 [&](std::uint64_t done) { progress_.advance(step, done, blob.size); });
       result_.blobs += anew;
       result_.bytes += found.size;

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "core/base/digest_of_part.h"
 #include "core/base/error.h"
 #include "registry/directory/file_copy.h"
 #include "registry/web/s3_answer.h"
@@ -118,7 +119,7 @@ std::vector<std::string> ObjectUpload::send_parts(const ObjectContent& content,
     std::vector<std::jthread> senders;
     for (std::size_t i = 0; i < std::min(count, kSenders); ++i) senders.emplace_back(send);
     try {
-      if (const Digest found = digest_of_fd(content.fd); content.digest && found != *content.digest)
+      if (const Digest found = digest_of_part(content.fd, content.size); content.digest && found != *content.digest)
         throw wrong_content(content, found);
     } catch (...) {
       fail();

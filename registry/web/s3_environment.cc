@@ -1,10 +1,10 @@
 #include "registry/web/s3_environment.h"
 
-#include <cstdlib>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/variables.h"
 #include "core/http/fields.h"
 
 namespace dsec::registry {
@@ -128,12 +128,7 @@ S3Environment::S3Environment(const std::function<std::string(const char*)>& vari
   refuse_other_means(profile, settings);
 }
 
-S3Environment S3Environment::of_this_process() {
-  return S3Environment([](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value ? value : "");
-  });
-}
+S3Environment S3Environment::of_this_process() { return S3Environment(variable); }
 
 S3Target S3Target::of(const RegistryAddress& address, const S3Environment& environment) {
   S3Target target;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <thread>
 
+#include "core/base/digest_of_part.h"
 #include "core/base/error.h"
 #include "registry/layout/layout.h"
 #include "registry/list_budget.h"
@@ -158,7 +159,7 @@ bool S3Place::put_whole(const std::string& name, const ObjectContent& content, E
   request.url = url(name);
   request.body = {content.text, content.fd, 0, content.fd >= 0 ? content.size : 0, advance};
   if (content.fd >= 0) {
-    const Digest found = digest_of_fd(content.fd);
+    const Digest found = digest_of_part(content.fd, content.size);
     if (content.digest && found != *content.digest) throw wrong_content(content, found);
     request.headers.emplace_back("x-amz-content-sha256", found.hex());
   }

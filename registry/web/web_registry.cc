@@ -20,7 +20,7 @@ class BucketRemover : public Remover {
 
   const Notes& notes() const override { return notes_; }
   std::set<Digest> tagged() override { return tagged_layers(registry_); }
-  std::optional<std::vector<Digest>> blobs() override { return list_blobs(place_); }
+  std::vector<Digest> blobs() override { return list_blobs(place_); }
   void remove_layer(const LayerManifest& layer) override {
     place_.remove(prefetch_name(layer.digest()));
     place_.remove(manifest_name(layer.digest()));

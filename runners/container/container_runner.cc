@@ -74,11 +74,6 @@ class ContainerRunner final : public engine::Runner {
         dsec_(std::move(dsec)),
         host_id_(home.host_id()),
         egress_(home.run(), [this] { return procs_of_keepers(cgroups()); }) {}
-  ~ContainerRunner() override {
-    keepers_.clear();
-    if (cgroups_) cgroups_->remove_unused_parents();
-  }
-
   void check(SandboxSpec& spec) override {
     if (::geteuid() != 0)
       throw failure("running sandboxes needs root").hint("sudo dsec …; importing, building and publishing do not");
@@ -86,6 +81,10 @@ class ContainerRunner final : public engine::Runner {
     check_mounts(spec, sandboxes_.parent_path());
     check_smallest(spec.limits);
     if (!spec.hostname.empty()) check_hostname(spec.hostname);
+    if (spec.pmem != PmemUse::Auto)
+      throw usage_error(
+          "a container reads its layers from the memory in which the host has them cached, whatever --pmem says")
+          .hint("--backend microvm");
     std::string why;
     if (!cgroups().has_lifecycle(&why)) throw failure("sandboxes need a v2 control group: " + why);
     cgroups().check(spec.limits);
@@ -226,6 +225,7 @@ class ContainerRunner final : public engine::Runner {
   void release_shared() override {
     keepers_.clear();
     namespaces_.clear();
+    place_.release();
     egress_.release();
     cgroups().remove_unused_parents(kLeaveTimeout);
   }
@@ -420,7 +420,8 @@ void ContainerRunner::logs(const fs::path& directory, const engine::LogOptions& 
   std::optional<Channel> channel;
   if (options.follow && listed && info->running) channel = Channel::connect(directory);
   if (channel) {
-    follow_exec(std::move(*channel), exec_id, filtered, [&] { filter.flush(); });
+    follow_exec(
+        std::move(*channel), exec_id, filtered, [&] { filter.flush(); }, options.go_on);
     return;
   }
   if (listed) parts = engine::open_spool(directory, exec_id);

@@ -103,6 +103,9 @@ class ContainerExecStream final : public engine::ExecStream {
     }
   }
 
+  // A socket counts as writable while three quarters of its buffer are free: 156 KiB by default.
+  int descriptor() const override { return channel_.fd(); }
+
   void write_stdin(std::string_view bytes) override {
     while (!bytes.empty()) {
       const std::string_view part = bytes.substr(0, 64 << 10);
@@ -194,13 +197,17 @@ std::unique_ptr<engine::ExecStream> start_session_command(const std::filesystem:
 }
 
 void follow_exec(Channel channel, const std::string& exec_id, const engine::LogSink& sink,
-                 const std::function<void()>& caught_up) {
+                 const std::function<void()>& caught_up, const std::function<bool()>& go_on) {
   Frame attached = request(channel, wire::Type::Attach, FrameText().str(exec_id).text());
   replay(attached, [&](unsigned stream, auto time, std::string_view data) {
     sink(stream ? ExecEvent::Kind::Stderr : ExecEvent::Kind::Stdout, time, data);
   });
   caught_up();
-  while (const std::optional<Frame> frame = channel.receive()) {
+  const auto patience = go_on ? std::optional(engine::kGoOnInterval) : std::nullopt;
+  for (;;) {
+    const std::optional<Frame> frame = channel.receive(patience);
+    if (!frame && !go_on()) return;
+    if (!frame) continue;
     if (frame->type == wire::Type::Exited) return;
     const Output output = output_of(*frame);
     sink(output.kind, output.time, output.data);

@@ -25,9 +25,9 @@ std::unique_ptr<engine::ExecStream> replay_exec(const std::filesystem::path& dir
 std::unique_ptr<engine::ExecStream> start_session_command(const std::filesystem::path& directory, Channel channel,
                                                           const std::string& session, const SessionCommand& command);
 
-/// The output of a running command with the time of each piece, until it ends; `caught_up` is called between what is
-/// kept and what comes live.
+/// The output of a running command with the time of each piece, until it ends or `go_on` (LogOptions) says no;
+/// `caught_up` is called between what is kept and what comes live.
 void follow_exec(Channel channel, const std::string& exec_id, const engine::LogSink& sink,
-                 const std::function<void()>& caught_up);
+                 const std::function<void()>& caught_up, const std::function<bool()>& go_on);
 
 }  // namespace dsec::runners

@@ -1,7 +1,6 @@
 #include "runners/container/guest_place.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -10,11 +9,13 @@
 
 #include <cerrno>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/mount.h"
+#include "core/base/namespace_pin.h"
 #include "runners/isolation/sandbox_paths.h"
 
 namespace dsec::runners {
@@ -59,10 +60,8 @@ UniqueFd make_memory() {
   return context.mount(MountFlags::kNoSuid | MountFlags::kNoDev | MountFlags::kNoExec);
 }
 
-// On a thread of its own, whose namespace nobody else shares.
-UniqueFd make_namespace(const fs::path& place) {
-  if (::unshare(CLONE_FS | CLONE_NEWNS) != 0) throw system_error("make a mount namespace");
-  set_propagation("/", Propagation::Private, Submounts::With);
+// Of what the calling thread sees, which is a copy of the host's mounts.
+void fill_namespace(const fs::path& place) {
   const UniqueFd root = clone_mount(place);
   // A sandbox may mount its own /proc only where a whole one is visible already (the kernel's mount_too_revealing).
   const UniqueFd proc = clone_mount("/proc");
@@ -74,7 +73,22 @@ UniqueFd make_namespace(const fs::path& place) {
   if (::fchdir(root.get()) != 0) throw system_error("enter " + quote(place.native()));
   if (::syscall(SYS_pivot_root, ".", ".") != 0) throw system_error("pivot_root to " + quote(place.native()));
   if (::umount2(".", MNT_DETACH) != 0) throw system_error("leave the host's mounts");
-  return open_file("/proc/thread-self/ns/mnt", O_RDONLY);
+}
+
+NamespacePin pin_in(const fs::path& place) { return NamespacePin(place / "mntns"); }
+
+fs::path lock_in(const fs::path& place) { return place / "lock"; }
+
+UniqueFd make_namespace(const fs::path& place) {
+  const NamespacePin pin = pin_in(place);
+  const FileLock lock(lock_in(place), FileLock::Mode::Exclusive);
+  std::optional<NamespacePin::Found> found = pin.find();
+  if (!found) {
+    pin.make([&] { fill_namespace(place); });
+    found = pin.find();
+  }
+  if (!found) throw Error(ErrorKind::Internal, "it was bound, but cannot be found");
+  return std::move(found->ns);
 }
 
 }  // namespace
@@ -118,21 +132,37 @@ void GuestPlace::prepare() noexcept {
   try {
     const fs::path place = path();
     const std::lock_guard lock(mutex_);
-    if (!kept_ && !begun_.valid()) begun_ = std::async(std::launch::async, make_namespace, place);
+    if (kept_ || begun_.valid()) return;
+    if (auto found = pin_in(place).find()) {
+      kept_ = std::make_shared<const UniqueFd>(std::move(found->ns));
+    } else {
+      begun_ = std::async(std::launch::async, make_namespace, place);
+    }
   } catch (const std::exception&) {
     // Whoever needs it makes it, and tells why it cannot.
   }
 }
 
 std::shared_ptr<const UniqueFd> GuestPlace::keeper_namespace() {
-  const fs::path place = path();
+  prepare();
   const std::lock_guard lock(mutex_);
-  if (kept_) return kept_;
-  std::future<UniqueFd> begun =
-      begun_.valid() ? std::move(begun_) : std::async(std::launch::async, make_namespace, place);
-  auto made = std::make_shared<const UniqueFd>(begun.get());
-  if (std::exchange(again_, true)) kept_ = made;
-  return made;
+  if (!kept_)
+    kept_ = attempt("cannot make the mount namespace of the keepers", [&] {
+      return std::make_shared<const UniqueFd>(begun_.valid() ? begun_.get() : make_namespace(path_));
+    });
+  return kept_;
+}
+
+void GuestPlace::release() {
+  const std::lock_guard lock(mutex_);
+  if (begun_.valid()) begun_.wait();
+  begun_ = {};
+  kept_.reset();
+  const fs::path place = run_ / kName;
+  std::error_code ignored;
+  if (::geteuid() != 0 || !fs::exists(place, ignored)) return;
+  // Whoever was killed while it was made may have left half of it.
+  if (const FileLock alone = FileLock::try_lock(lock_in(place), FileLock::Mode::Exclusive)) pin_in(place).remove();
 }
 
 }  // namespace dsec::runners

@@ -17,7 +17,7 @@ void fill_dev(const std::filesystem::path& dev);
 ///   dev/       device nodes and links; each sandbox gets a read-only id-mapped view
 ///   sys/       directories that parts of the host's /sys are bound to
 ///   base/      the lowest layer of every sandbox: mount points and files that an image may lack
-///   empty/     hides directories; proc/ and root/ are mount points
+///   empty/     hides directories; proc/, root/ and files/ are mount points
 class GuestPlace {
  public:
   explicit GuestPlace(std::filesystem::path run_directory) : run_(std::move(run_directory)) {}
@@ -25,11 +25,13 @@ class GuestPlace {
   /// Makes what is missing. Throws Error.
   const std::filesystem::path& path();
   /// A mount namespace that holds the place as its root and a /proc, and nothing else, so that copying it for a sandbox
-  /// costs next to nothing. The first caller's is its own, and ends with its keeper rather than on the way out of a
-  /// process that starts one sandbox; later callers share one. Throws Error.
+  /// costs next to nothing. It is bound to mntns in the place, for all processes that use this home, until release().
+  /// Throws Error.
   std::shared_ptr<const UniqueFd> keeper_namespace();
-  /// Begins to make it, while the caller does something else.
+  /// Begins to make it where it is missing, while the caller does something else.
   void prepare() noexcept;
+  /// Gives the namespace up; whoever uses it keeps it. Throws Error.
+  void release();
 
  private:
   void make();
@@ -39,7 +41,6 @@ class GuestPlace {
   std::mutex mutex_;
   std::future<UniqueFd> begun_;
   std::shared_ptr<const UniqueFd> kept_;
-  bool again_ = false;
 };
 
 }  // namespace dsec::runners

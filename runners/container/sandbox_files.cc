@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/mount.h"
+#include "runners/container/channel.h"
 #include "runners/container/composed_tree.h"
 #include "runners/container/state_file.h"
 #include "runners/isolation/writable_layer.h"
@@ -25,9 +26,21 @@ IdMap id_map_of(const std::string& process) {
   return map;
 }
 
+// One that has not had a command yet may lack what only commands use.
+void complete(const fs::path& directory) {
+  std::optional<Channel> keeper = Channel::connect(directory);
+  if (!keeper) return;
+  try {
+    request(*keeper, wire::Type::Resume, {});
+  } catch (const KeeperGone&) {
+    // It has just ended.
+  }
+}
+
 }  // namespace
 
 SandboxTree::SandboxTree(const fs::path& directory, const engine::OpenLayers& layers) {
+  complete(directory);
   if (living_keeper(directory) != 0) {
     const std::optional<SandboxRecord> record = read_record(directory);
     if (!record || record->init_pid == 0) throw failure("the sandbox does not run yet");

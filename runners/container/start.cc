@@ -262,6 +262,7 @@ class Starter {
     std::uint32_t flags = 0;
     if (spec_.network == NetworkMode::Host) flags |= wire::kStartHostNetwork;
     if (user_namespace_) flags |= wire::kStartUserNamespace;
+    if (!spec_.made_for_command) flags |= wire::kStartLater;
     return {.sandbox = request_,
             .cgroups = cgroups,
             .flags = flags,

@@ -103,7 +103,7 @@ class StartFrame {
   void add_end() {
     std::vector<std::string> remover, environment;
     if (spec_.remove_at_end && !request_.dsec.empty()) {
-      remover = {request_.dsec.native(), "rm", request_.sandbox.id};
+      remover = {request_.dsec.native(), "--context", "local", "rm", request_.sandbox.id};
       environment = {"DSEC_HOME=" + request_.sandbox.directory.parent_path().parent_path().native(),
                      "PATH=/usr/sbin:/usr/bin:/sbin:/bin"};
     }

@@ -233,6 +233,12 @@ void stop(Client& client, uint64_t grace_ms) {
   sys(__NR_kill, target ? target : keeper.init_pid, keeper.config.stop_signal);
 }
 
+void resume(Client& client) {
+  Failure failure = {};
+  if (!complete_sandbox(failure)) return send_failure(client, failure);
+  send(client, wire::Type::Done, nullptr, 0);
+}
+
 bool begin(Client& client, wire::Reader& reader) {
   OperationRequest request = {};
   request.op_id = reader.str();
@@ -422,7 +428,7 @@ bool handle(Client& client, wire::Type type, const char* data, size_t size) {
       pause(client);
       return true;
     case wire::Type::Resume:
-      send(client, wire::Type::Done, nullptr, 0);
+      resume(client);
       return true;
     case wire::Type::Hold:
       hold(client);

@@ -555,7 +555,7 @@ void start_command(Client& client, Buffer frame, Session* shell_of) {
   const char* const wanted_user = user.size ? user.data : keeper.config.user.data;
 
   if (command->main) record_main(*command);
-  if (find_user(keeper.config.root_fd, wanted_user, entry->user, failure)) {
+  if (complete_sandbox(failure) && find_user(keeper.config.root_fd, wanted_user, entry->user, failure)) {
     merge_env(*command, own, entry->user);
     entry->env = command->env.items;
     entry->path = value_of(command->env, "PATH");

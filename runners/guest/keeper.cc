@@ -49,16 +49,25 @@ void begin_end(const char* state, const char* reason) {
 }
 
 namespace {
-void kill_sandbox() {
+void kill_group() {
   const long fd = open_at(keeper.config.cgroup_fd, "cgroup.kill", O_WRONLY | O_CLOEXEC);
   if (fd >= 0) {
     write_fd(static_cast<int>(fd), "1", 1);
     close_fd(static_cast<int>(fd));
   }
+}
+
+void kill_sandbox() {
+  kill_group();
   // With PID 1 the kernel ends everything in its pid namespace, whatever cgroup it is in.
   if (!keeper.init_ended) sys(__NR_kill, keeper.init_pid, SIGKILL);
 }
 }  // namespace
+
+bool complete_sandbox(Failure& failure) {
+  if (keeper.complete || !(keeper.config.flags & wire::kStartLater)) return true;
+  return keeper.complete = add_late_mounts(keeper.config, keeper.init_pidfd, failure);
+}
 
 void note_activity() { keeper.idle_since_us = monotonic_us(); }
 
@@ -375,6 +384,8 @@ void finish() {
   keeper.ended_wall_us = wall_time_us();
   // Its filesystems end here, and not while whoever waits for our end removes what they lie on.
   close_fd(keeper.config.root_fd);
+  // What serves the disk of a machine is in no namespace of it.
+  if (keeper.config.is_machine()) kill_group();
   remove_cgroups();
   write_state();
   sys(__NR_unlinkat, keeper.directory, wire::kSocketName, 0);

@@ -106,16 +106,17 @@ struct Client {
 
 /// How the sandbox is frozen, by its cgroup: because it is paused, or because a client holds it. See pause.cc.
 struct Pause {
-  enum class Freezer : uint32_t { Thawed, Freezing, Frozen };
+  /// Resting: the guest of a machine gives memory back first.
+  enum class Freezer : uint32_t { Thawed, Resting, Freezing, Frozen };
   Freezer freezer;
   bool wanted;  ///< somebody paused it, or it was idle; until an operation comes
   uint32_t holds;
-  Source events;  ///< cgroup.events while it is Freezing
-  uint64_t give_up_us;
+  Source events;           ///< cgroup.events while it is Freezing
+  uint64_t give_up_us;     ///< of Freezing; of Resting when it is frozen
   int reclaimer_pid;       ///< child that gives memory back; 0: none
   bool swaps;              ///< its memory may go to swap, which a limit of memory excludes while it runs
   uint64_t since_wall_us;  ///< paused since
-  int64_t memory_before;   ///< bytes of the memory group when it was frozen; negative: there is no such group
+  int64_t memory_before;   ///< bytes of the memory group before it was frozen; negative: there is no such group
 };
 
 /// What ended commands leave running has a cgroup until that is empty: x<number>, or x<session>/x<number>.
@@ -142,6 +143,8 @@ struct Keeper {
   uint64_t end_us, idle_since_us, stop_us;  ///< monotonic; 0: none
   uint64_t kill_us;                         ///< when a machine that was told to end is killed; 0: it was not
   bool ending, init_ended;
+  bool complete;       ///< it has the mounts that were left for its first command
+  bool has_state;      ///< state.json is there
   bool unmade;         ///< nobody has it, as its making was given up: it leaves no record
   bool at_once;        ///< it is not to end in its own time
   Client* creator;     ///< whoever makes the sandbox, as long as it is there
@@ -160,6 +163,8 @@ void unwatch(Source& source);
 /// Ends everything in the sandbox; the rest happens when PID 1 is reaped.
 void begin_end(const char* state, const char* reason);
 void note_activity();
+/// Before something is done inside: the sandbox has all its mounts. False with `failure` set.
+bool complete_sandbox(Failure& failure);
 /// A command runs, or somebody is attached to one.
 bool is_busy();
 
@@ -275,6 +280,8 @@ void on_machine_channel(uint32_t events);
 void on_relay(GuestStream& stream, uint32_t events);
 /// A guest that stood still without knowing it learns what time it is, before anything else that it is asked.
 void tell_time();
+/// See channel::Type::Rest; on_rest() follows. False: nobody could be asked.
+bool ask_to_rest();
 /// Gives the guest credit that was held back.
 void resume_streams();
 /// Asks the guest to write its disk out and to end. False: nobody could be asked.
@@ -295,6 +302,8 @@ void read_memory(uint64_t& limit, uint64_t& peak);
 /// For any operation: resumes what is paused.
 void wake();
 void on_freezer_event();
+/// The guest of a machine has come to rest, or cannot.
+void on_rest();
 /// Freezes what is idle; gives up on what does not freeze.
 void check_pause(uint64_t now);
 uint64_t next_pause_deadline();

@@ -15,10 +15,21 @@ constexpr uint32_t kLongestFrame = 1u << 20;
 constexpr size_t kQuestions = 64;
 
 // Who has asked something on stream 0, in the order of the answers.
+struct Question {
+  Client* client;  ///< null: nobody (any more)
+  bool rest;       ///< ours: whether the guest has come to rest
+};
 struct Questions {
-  Client* clients[kQuestions];
+  Question items[kQuestions];
   unsigned count;
 } questions;
+
+bool ask_guest(channel::Type type, const Question& question, const void* data, size_t size) {
+  if (!has_machine() || questions.count == kQuestions) return false;
+  questions.items[questions.count++] = question;
+  send_control(type, static_cast<const char*>(data), size);
+  return true;
+}
 
 // Sessions of the guest, as it has told of them.
 struct KnownSession {
@@ -377,20 +388,17 @@ void control_machine(Client& client, wire::Reader& reader) {
   if (!reader.ok()) return;
   const bool known = type == channel::Type::Statistics || type == channel::Type::Quiesce ||
                      type == channel::Type::Thaw || type == channel::Type::Rewrite;
-  if (!known || !has_machine() || questions.count == kQuestions)
+  if (known && type == channel::Type::Rewrite) wake();
+  if (!known || !ask_guest(type, {&client, false}, reader.rest(), reader.left()))
     return refuse(client, "ask the guest, which cannot be reached", "", known ? -ENOTCONN : -EINVAL);
-  if (type == channel::Type::Rewrite) wake();
-  questions.clients[questions.count++] = &client;
-  send_control(type, reader.rest(), reader.left());
 }
 
 void tell_time() {
-  if (!has_machine() || keeper.ending || questions.count == kQuestions) return;
-  // The answer is for nobody.
-  questions.clients[questions.count++] = nullptr;
   const uint64_t now = wall_time_us();
-  send_control(channel::Type::Clock, reinterpret_cast<const char*>(&now), sizeof now);
+  if (!keeper.ending) ask_guest(channel::Type::Clock, {}, &now, sizeof now);
 }
+
+bool ask_to_rest() { return !keeper.ending && ask_guest(channel::Type::Rest, {nullptr, true}, nullptr, 0); }
 
 void on_control_frame(channel::Type type, const char* data, size_t size) {
   if (type == channel::Type::Ended) {
@@ -403,10 +411,11 @@ void on_control_frame(channel::Type type, const char* data, size_t size) {
     return begin_end("failed", end_reason.data);
   }
   if (!questions.count) return lose_machine("its guest answers what was not asked");
-  Client* const client = questions.clients[0];
-  memmove(questions.clients, questions.clients + 1, --questions.count * sizeof questions.clients[0]);
+  const Question question = questions.items[0];
+  memmove(questions.items, questions.items + 1, --questions.count * sizeof questions.items[0]);
   const auto number = static_cast<uint16_t>(type);
-  if (client) send(*client, wire::Type::Controlled, &number, sizeof number, data, size);
+  if (question.rest) on_rest();
+  if (question.client) send(*question.client, wire::Type::Controlled, &number, sizeof number, data, size);
 }
 
 void ask_machine(Client& client, wire::Type type, const char* data, size_t size) {
@@ -481,7 +490,7 @@ void forget_machine_client(Client& client) {
     if (keeper.unmade) begin_end("failed", "who made it went before its machine was ready");
   }
   for (unsigned i = 0; i < questions.count; ++i)
-    if (questions.clients[i] == &client) questions.clients[i] = nullptr;
+    if (questions.items[i].client == &client) questions.items[i].client = nullptr;
   for (GuestStream* stream = all_streams(); stream; stream = stream->next) {
     if (stream->client != &client) continue;
     stream->client = nullptr;

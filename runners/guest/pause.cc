@@ -14,6 +14,10 @@ using Freezer = Pause::Freezer;
 
 // A process in an uninterruptible wait (a dead network filesystem) does not freeze before that is over.
 constexpr uint64_t kFreezeTimeout = 5'000'000;
+// A guest that does not come to rest in time is frozen as it is.
+constexpr uint64_t kRestTimeout = 5'000'000;
+// Its kernel tells of free memory two seconds after that became free (PAGE_REPORTING_DELAY), piece by piece.
+constexpr uint64_t kReporting = 2'500'000;
 
 long write_text(int directory, const char* file, const char* text, size_t size) {
   const long fd = open_at(directory, file, O_WRONLY | O_CLOEXEC);
@@ -153,7 +157,6 @@ void become_paused() {
   Pause& pause = keeper.pause;
   if (!pause.since_wall_us) {
     const MemoryGroup group;
-    pause.memory_before = group.usage();
     pause.since_wall_us = wall_time_us();
     keeper.state = "paused";
     write_state();
@@ -179,9 +182,25 @@ void become_frozen() {
   if (pause.wanted) become_paused();
 }
 
+void note_memory_before() {
+  const MemoryGroup group;
+  keeper.pause.memory_before = group.usage();
+}
+
 void freeze() {
   Pause& pause = keeper.pause;
   if (pause.freezer == Freezer::Thawed) {
+    note_memory_before();
+    if (!pause.holds && ask_to_rest()) {
+      pause.events.fd = -1;
+      pause.freezer = Freezer::Resting;
+      pause.give_up_us = monotonic_us() + kRestTimeout;
+      return;
+    }
+  }
+  // Who holds it does not wait for memory.
+  const bool rested = pause.freezer == Freezer::Resting && (pause.holds || monotonic_us() >= pause.give_up_us);
+  if (pause.freezer == Freezer::Thawed || rested) {
     const long events = open_at(keeper.config.cgroup_fd, "cgroup.events", O_RDONLY | O_CLOEXEC);
     if (events < 0) return give_up("open cgroup.events of", events);
     pause.events = {SourceKind::Freezer, static_cast<int>(events), 0, nullptr};
@@ -259,9 +278,14 @@ void on_freezer_event() {
   }
 }
 
+void on_rest() {
+  if (keeper.pause.freezer == Freezer::Resting) keeper.pause.give_up_us = monotonic_us() + kReporting;
+}
+
 void check_pause(uint64_t now) {
   Pause& pause = keeper.pause;
   if (pause.freezer == Freezer::Freezing && now >= pause.give_up_us) return give_up("freeze", -ETIMEDOUT);
+  if (pause.freezer == Freezer::Resting && now >= pause.give_up_us) return freeze();
   if (const uint64_t due = next_pause_deadline(); due && now >= due && !pause.wanted) {
     pause.wanted = true;
     freeze();
@@ -271,7 +295,7 @@ void check_pause(uint64_t now) {
 uint64_t next_pause_deadline() {
   const Pause& pause = keeper.pause;
   if (keeper.ending) return 0;
-  if (pause.freezer == Freezer::Freezing) return pause.give_up_us;
+  if (pause.freezer == Freezer::Freezing || pause.freezer == Freezer::Resting) return pause.give_up_us;
   if (!keeper.config.idle_pause_ms || pause.wanted || keeper.stop_us || is_busy()) return 0;
   return keeper.idle_since_us + keeper.config.idle_pause_ms * 1000;
 }

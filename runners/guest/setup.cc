@@ -15,18 +15,19 @@
 namespace dsec::guest {
 namespace {
 
-constexpr int kAtEmptyPath = 0x1000;
+constexpr int kAtEmptyPath = 0x1000, kHere = -100 /* AT_FDCWD */;
 constexpr unsigned kLastCapability = 63;
 
 // PID 1 on its way and its keeper share all memory and, until PID 1 has its root, their descriptors.
 struct Setup {
+  alignas(16) char inner_stack[16384];  ///< with its hot end beside the rest
   const Config* config;
   int alive, keeper;  ///< a pipe's reading end; a pidfd
+  int init_pidfd;     ///< of the sandbox that gets its late mounts
   int outer_pid, init_pid;
   uint32_t root;  ///< a futex: Root
   Failure failure;
   alignas(16) char outer_stack[4096];
-  alignas(16) char inner_stack[16384];
 };
 enum Root : uint32_t { kAwaited, kGiven, kNeverComes };
 Setup setup;
@@ -107,10 +108,10 @@ struct NewMount {
   const char* target;  ///< a directory of the root that must not be a symlink
   unsigned attributes;
   const Option* options;
-  int fd;
 };
 
-int make_mount(NewMount& wanted) {
+// `made`: its descriptor, once there is one; 0 before.
+int make_mount(const NewMount& wanted, int& made) {
   const long context = sys(__NR_fsopen, wanted.type, FSOPEN_CLOEXEC);
   if (context < 0) return fail("fsopen", wanted.type, context);
   for (const Option* option = wanted.options; option && option->key; ++option) {
@@ -122,16 +123,16 @@ int make_mount(NewMount& wanted) {
   const long mount = sys(__NR_fsmount, context, FSMOUNT_CLOEXEC, wanted.attributes);
   if (mount < 0) return fail("fsmount", wanted.type, mount);
   close_fd(static_cast<int>(context));
-  wanted.fd = static_cast<int>(mount);
+  made = static_cast<int>(mount);
   return 0;
 }
 
-int attach_new(int root, const NewMount& made) {
-  const long place = open_in_root(root, made.target, O_PATH | O_DIRECTORY | O_NOFOLLOW);
-  if (place < 0) return fail("open the mount point", made.target, place);
-  const long done = attach(made.fd, static_cast<int>(place));
-  if (done < 0) return fail("attach", made.type, done);
-  close_fd(static_cast<int>(made.fd));
+int attach_new(int root, const NewMount& wanted, int made) {
+  const long place = open_in_root(root, wanted.target, O_PATH | O_DIRECTORY | O_NOFOLLOW);
+  if (place < 0) return fail("open the mount point", wanted.target, place);
+  const long done = attach(made, static_cast<int>(place));
+  if (done < 0) return fail("attach", wanted.type, done);
+  close_fd(made);
   close_fd(static_cast<int>(place));
   return 0;
 }
@@ -171,12 +172,21 @@ int hide_paths(const Config& config) {
 constexpr unsigned kQuiet = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
 constexpr Option kPts[] = {{"ptmxmode", "0666"}, {"mode", "0620"}, {"gid", "5"}, {nullptr, nullptr}};
 constexpr Option kShm[] = {{"mode", "1777"}, {"size", "64m"}, {nullptr, nullptr}};
-NewMount new_mounts[] = {
-    {"proc", "/proc", kQuiet, nullptr, -1},
-    {"mqueue", "/dev/mqueue", kQuiet, nullptr, -1},
-    {"devpts", "/dev/pts", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, kPts, -1},
-    {"tmpfs", "/dev/shm", kQuiet, kShm, -1},
+constexpr NewMount kNewMounts[] = {
+    {"proc", "/proc", kQuiet, nullptr},
+    {"mqueue", "/dev/mqueue", kQuiet, nullptr},
+    {"devpts", "/dev/pts", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, kPts},
+    {"tmpfs", "/dev/shm", kQuiet, kShm},
 };
+constexpr unsigned kNewMountCount = sizeof kNewMounts / sizeof kNewMounts[0];
+// From here on they are for commands only. For every filesystem of the host the kernel keeps some memory in every
+// memory group, so a sandbox that waits for its first command does without.
+constexpr unsigned kFirstOfCommands = 2;
+int made_mounts[kNewMountCount];
+
+unsigned mounts_at_start(const Config& config) {
+  return config.flags & wire::kStartLater ? kFirstOfCommands : kNewMountCount;
+}
 
 // On top of what is attached there already.
 long attach_in_place_of_root(int mount) {
@@ -196,7 +206,8 @@ void put_away_spent_mounts(const Config& config) {
 }
 
 // Mounts a file of the memory that the namespace for keepers has for them (guest_place.cc). It has no name any more
-// then, and goes with its mount. Root of the sandbox owns it and may write it, which counts as the sandbox's memory.
+// then (the kernel attaches none that never had one), and goes with its mount. Root of the sandbox owns it and may
+// write it, which counts as the sandbox's memory.
 long attach_content(const Text& id, const Text& content, int target) {
   // One at a time.
   const long memory = open_at(-100, "/files", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -238,8 +249,8 @@ int build_root(const Config& config) {
     close_fd(static_cast<int>(target));
     if (done < 0) return fail("attach", mount.target.data, done);
   }
-  for (const NewMount& made : new_mounts)
-    if (attach_new(root, made)) return 1;
+  for (unsigned i = 0; i < mounts_at_start(config); ++i)
+    if (attach_new(root, kNewMounts[i], made_mounts[i])) return 1;
   done = sys(__NR_fchdir, root);
   if (done < 0) return fail("enter", "the root", done);
   if (hide_paths(config)) return 1;
@@ -304,8 +315,8 @@ int execute_machine(const Config& config) {
   sys(__NR_close_range, 3, ~0u, 0);
   const uint64_t none = 0;
   sys(__NR_rt_sigprocmask, SIG_SETMASK, &none, nullptr, sizeof none);
-  static char path[] = "PATH=/usr/bin:/bin", locale[] = "LC_ALL=C.UTF-8";
-  static char* const kEnvironment[] = {path, locale, nullptr};
+  static char* const kEnvironment[] = {const_cast<char*>("PATH=/usr/bin:/bin"), const_cast<char*>("LC_ALL=C.UTF-8"),
+                                       nullptr};
   const long done = sys(__NR_execve, config.machine.items[0], config.machine.items, kEnvironment);
   return fail("execute", config.machine.items[0], done);
 }
@@ -317,8 +328,8 @@ int run_init(void*) {
   // What needs no root, while dsec prepares it.
   long done = sys(__NR_sethostname, config.hostname.data, config.hostname.size);
   if (done < 0) return fail("set the hostname", config.hostname.data, done);
-  for (NewMount& wanted : new_mounts)
-    if (make_mount(wanted)) return 1;
+  for (unsigned i = 0; i < mounts_at_start(config); ++i)
+    if (make_mount(kNewMounts[i], made_mounts[i])) return 1;
   sys(__NR_setsid);
   sys(__NR_umask, 022);
   // To pass on signals; a VMM passes on none.
@@ -350,6 +361,26 @@ int run_init(void*) {
   return fail("execute", "dsec-init", done);
 }
 
+// Of the user namespace that was joined: who is not mapped could not own what it makes.
+int become_root() {
+  sys(__NR_setgroups, 0, nullptr);
+  long changed = sys(__NR_setresgid, 0, 0, 0);
+  if (changed >= 0) changed = sys(__NR_setresuid, 0, 0, 0);
+  return changed < 0 ? fail("become root of the user namespace", "", changed) : 0;
+}
+
+// Nothing of the user's runs yet that could meet it, and it is in none of the sandbox's cgroups, which may be frozen.
+int run_late_mounts(void*) {
+  const Config& config = *setup.config;
+  const bool own_users = config.flags & wire::kStartUserNamespace;
+  const long joined = sys(__NR_setns, setup.init_pidfd, CLONE_NEWNS | (own_users ? CLONE_NEWUSER : 0));
+  if (joined < 0) return fail("join the sandbox", "", joined);
+  if (own_users && become_root()) return 1;
+  for (unsigned i = kFirstOfCommands; i < kNewMountCount; ++i)
+    if (make_mount(kNewMounts[i], made_mounts[i]) || attach_new(kHere, kNewMounts[i], made_mounts[i])) return 1;
+  return 0;
+}
+
 // In the sandbox's cgroups, which only root of the host may clone into; then in the user namespace that the others
 // shall belong to. The cgroup namespace shows what is below the cgroups that we are in.
 int enter_user_namespace(void*) {
@@ -358,11 +389,7 @@ int enter_user_namespace(void*) {
   if (config.user_namespace_fd >= 0) {
     const long joined = sys(__NR_setns, config.user_namespace_fd, CLONE_NEWUSER);
     if (joined < 0) return fail("join the user namespace", "", joined);
-    // Root of the namespace: who is not mapped could not own what it makes.
-    sys(__NR_setgroups, 0, nullptr);
-    long changed = sys(__NR_setresgid, 0, 0, 0);
-    if (changed >= 0) changed = sys(__NR_setresuid, 0, 0, 0);
-    if (changed < 0) return fail("become root of the user namespace", "", changed);
+    if (become_root()) return 1;
   }
   clone_args args = {};
   // The network namespace comes with the root: it takes as long as all of these, and is made beside us.
@@ -429,12 +456,29 @@ int finish_init(bool with_root, Failure& failure) {
   // It waits for PID 1's exec.
   sys(__NR_wait4, setup.outer_pid, nullptr, 0, nullptr);
   // PID 1 has closed its copies; ours would keep the sandbox's filesystems from ending with it.
-  for (NewMount& made : new_mounts)
-    if (made.fd >= 0) close_fd(made.fd);
+  for (const int made : made_mounts)
+    if (made) close_fd(made);
   if (with_root && !setup.failure.failed()) return setup.init_pid;
   if (setup.init_pid > 0) sys(__NR_wait4, setup.init_pid, nullptr, 0, nullptr);
   if (with_root) failure = setup.failure;
   return -1;
+}
+
+bool add_late_mounts(const Config& config, int init_pidfd, Failure& failure) {
+  setup.config = &config;
+  setup.init_pidfd = init_pidfd;
+  setup.failure = {};
+  clone_args args = {};
+  // Its descriptors are copies, and go with it.
+  args.flags = CLONE_VM | CLONE_VFORK;
+  args.exit_signal = SIGCHLD;
+  const long pid = clone_on_stack(args, setup.inner_stack, sizeof setup.inner_stack, run_late_mounts, nullptr);
+  if (pid < 0) return failure.set("clone", "", pid), false;
+  int status = 0;
+  sys(__NR_wait4, pid, &status, 0, nullptr);
+  failure = setup.failure;
+  if (status != 0 && !failure.failed()) failure.set("mount what commands use", "", -EINTR);
+  return !failure.failed();
 }
 
 }  // namespace dsec::guest

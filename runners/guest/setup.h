@@ -12,6 +12,10 @@ bool begin_init(const Config& config, int alive, int keeper, Failure& failure);
 /// Returns PID 1's pid when it runs, or -1 with `failure` set; then nothing of it is left, as when it gets no root.
 int finish_init(bool with_root, Failure& failure);
 
+/// Of a sandbox with kStartLater: mounts what was left for its first command. False with `failure` set; then it can be
+/// tried again.
+bool add_late_mounts(const Config& config, int init_pidfd, Failure& failure);
+
 /// What PID 1 and commands give up for good. Each returns false with `failure` set.
 /// Dropping from the bounding set needs CAP_SETPCAP and so comes before the rest.
 bool drop_bounding(uint64_t keep, Failure& failure);

@@ -55,7 +55,18 @@ void append_state(Buffer& out) {
 
 namespace {
 
-constexpr char kTemporary[] = ".tmp-state";
+constexpr char kName[] = "state.json", kTemporary[] = ".tmp-state";
+
+// It is shorter than a page, which the kernel writes as a whole or not at all; and a file that is still empty is none.
+bool write_first(const Buffer& text) {
+  const int fd =
+      static_cast<int>(open_at(keeper.directory, kName, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (fd < 0) return false;
+  const bool whole = write_fd(fd, text.data, text.size) == static_cast<long>(text.size);
+  close_fd(fd);
+  if (!whole) sys(__NR_unlinkat, keeper.directory, kName, 0);
+  return whole;
+}
 
 // The record before the last, to be written over: to make and remove a file each time costs more than all the rest. Who
 // still reads it has it locked, and keeps it.
@@ -76,11 +87,15 @@ int open_temporary() {
 void write_state() {
   static constexpr unsigned kExchange = 2;
   if (keeper.unmade) {
-    sys(__NR_unlinkat, keeper.directory, "state.json", 0);
+    sys(__NR_unlinkat, keeper.directory, kName, 0);
     return;
   }
   Buffer text = {};
   append_state(text);
+  if (!keeper.has_state && text.size < 4096 && write_first(text)) {
+    keeper.has_state = true;
+    return text.clear();
+  }
   const int fd = open_temporary();
   long done = fd < 0 ? fd : write_fd(fd, text.data, text.size);
   // Not by O_TRUNC: of a file that was emptied, ext4 writes what is new to the disk when it is closed.
@@ -88,8 +103,8 @@ void write_state() {
   if (fd >= 0) close_fd(fd);
   if (done == 0) {
     // To replace a file, ext4 first writes the new one to the disk; to exchange two, it does not.
-    done = sys(__NR_renameat2, keeper.directory, kTemporary, keeper.directory, "state.json", kExchange);
-    if (done < 0) sys(__NR_renameat2, keeper.directory, kTemporary, keeper.directory, "state.json", 0);
+    done = sys(__NR_renameat2, keeper.directory, kTemporary, keeper.directory, kName, kExchange);
+    if (done < 0) sys(__NR_renameat2, keeper.directory, kTemporary, keeper.directory, kName, 0);
   }
   text.clear();
 }

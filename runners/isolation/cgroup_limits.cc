@@ -40,15 +40,13 @@ void limit_memory(int group, bool v2, const std::optional<std::uint64_t>& from,
 }
 
 void limit_cpu(int group, bool v2, const std::optional<double>& cpus) {
-  constexpr long kPeriod = 100'000;  // microseconds, the kernel's default
+  // Microseconds; what the kernel gives every new group. In v1 it has a file of its own, which is left alone: for each
+  // write the kernel looks at all groups of the host.
+  constexpr long kPeriod = 100'000;
   // The kernel refuses less than a millisecond.
   const std::string quota = cpus ? std::to_string(std::max(1000L, std::lround(*cpus * kPeriod))) : v2 ? "max" : "-1";
-  if (v2) {
-    set(group, "cpu.max", quota + ' ' + std::to_string(kPeriod), "cpu");
-  } else {
-    set(group, "cpu.cfs_period_us", std::to_string(kPeriod), "cpu");
-    set(group, "cpu.cfs_quota_us", quota, "cpu");
-  }
+  if (v2) return set(group, "cpu.max", quota + ' ' + std::to_string(kPeriod), "cpu");
+  set(group, "cpu.cfs_quota_us", quota, "cpu");
 }
 
 /// A v1 group that shares its hierarchy with cpuset takes no process before it has CPUs and memory nodes.

@@ -50,10 +50,10 @@ class CgroupHost {
   /// A v2 group without limits beside those of the sandboxes, for the processes that guard them: they outlive what
   /// the session or service that started dsec allows. Throws Error without v2.
   UniqueFd keepers_group() const;
-  /// Removes our parent groups where nobody is left in them, and no other process is about to make a sandbox. Whoever
-  /// ends with a CgroupHost calls it, so that hosts and tests are left as they were. Descriptors that SandboxCgroups
-  /// gave out stay valid only in groups that are still there. `patience`: for processes that were told to end, and
-  /// have not begun to; those that have are waited for.
+  /// Removes our parent groups where nobody is left in them, and no other process is about to make a sandbox; for who
+  /// cleans up, since to make and remove them costs as much as a sandbox's own. Descriptors that SandboxCgroups gave
+  /// out stay valid only in groups that are still there. `patience`: for processes that were told to end, and have not
+  /// begun to; those that have are waited for.
   void remove_unused_parents(std::chrono::milliseconds patience = {}) const;
 
  private:

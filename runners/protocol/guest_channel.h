@@ -56,7 +56,10 @@ enum class Type : uint16_t {
   PowerOff = 7,    ///< nothing; ends everything inside, writes the disk out. The channel ends, and nothing answers
   Rewrite = 8,     ///< str path, str content; of a file of Configure, which has this content from now on. Answered by
                    ///< Done
-  Clock = 9,       ///< u64 wall clock in us, after the machine stood still without knowing it; answered by Done
+  Clock = 9,       ///< u64 wall clock in us, after the machine stood still without knowing it; what rests goes on.
+                   ///< Answered by Done
+  Rest = 10,  ///< nothing; before the machine is frozen from outside: what runs stands still until Clock, the disk is
+              ///< written out, and what the kernel has cached becomes free memory. Answered by Done
   // stream 0, agent to dsec
   Welcome = 32,  ///< u64 kMagic, u32 kVersion, u64 us since the kernel began, u64 bytes of memory, str kernel release,
                  ///< u32 AgentState
@@ -152,7 +155,7 @@ static_assert(sizeof(ChannelHeader) == 12);
 constexpr bool is_possible(const ChannelHeader& header) {
   if (header.reserved != 0) return false;
   const auto type = static_cast<unsigned>(header.type);
-  const bool control = (type >= 1 && type <= 9) || (type >= 32 && type <= 37);
+  const bool control = (type >= 1 && type <= 10) || (type >= 32 && type <= 37);
   const bool of_stream = type >= 64 && type <= 68;
   if (!control && !of_stream) return false;
   if (control != (header.stream == 0)) return false;

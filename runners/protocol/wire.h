@@ -48,8 +48,9 @@ enum class Type : uint16_t {
                       ///< (none: a file in memory), u32 MountKind, str target, str content of such a file; only after
                       ///< Start, and before its answer
   Pause = 20,         ///< answered by Done when everything is frozen and its memory was given back, or by Failed
-  Resume = 21,        ///< answered by Done; every other request resumes, too, but for those that
-                      ///< only look (List, SessionList, Wait), record (Begin, End) or freeze
+  Resume = 21,        ///< answered by Done when it runs and has all its mounts, or by Failed; every other request
+                      ///< resumes, too, but for those that only look (List, SessionList, Wait), record (Begin, End)
+                      ///< or freeze
   Update =
       23,  ///< u64 lifetime_ms, u64 idle_ms, u64 idle_pause_ms, u64 output_limit (0: none), u32 UpdateFlags, u32 count,
            ///< for each group of a limit u32 parent, u32 tasks (descriptors), str name; answered by Done
@@ -115,6 +116,7 @@ enum StartFlags : uint32_t {
   kStartMachine = 64,        ///< PID 1 is a VMM, which the frame's last fields tell: strs argv, u32 descriptor of what
                              ///< it says on its standard error; commands run in its guest, see guest_channel.h
   kStartEgress = 128,        ///< and what the guest's sandbox sends goes out in the machine's network namespace
+  kStartLater = 256,         ///< /dev/pts and /dev/shm come with the first command, or Resume
 };
 
 enum RelayFlags : uint32_t {

@@ -184,8 +184,10 @@ class Firecracker final : public Vmm {
       throw failure("the layers have " + std::to_string(spec.drives.size() + spec.pmem.size()) +
                     " files, and Firecracker has room for " + std::to_string(kMostDevices))
           .hint("import with a larger --collapse-limit makes fewer of them");
-    for (const MachineDrive& drive : spec.drives)
+    for (const MachineDrive& drive : spec.drives) {
+      if (!drive.nbd.empty()) throw failure("Firecracker takes no drive that is served by NBD");
       if (drive.file.empty()) throw failure("Firecracker has no drives without a file");
+    }
     if (spec.control.empty()) throw failure("Firecracker needs a socket for its API");
     if (jail_ && !is_jail_name(jail_->id)) throw failure(quote(jail_->id) + " is no name for a jail");
     if (jail_ && jail_->uid == 0) throw failure("Firecracker is not to run as root");

@@ -7,9 +7,10 @@
 
 namespace dsec::runners {
 
-/// A machine whose kernel begins, without the drives of its sandbox and without clock_words().
-MachineSpec plain_spec(std::uint64_t memory, unsigned cpus);
+/// A machine whose kernel begins, without the drives of its sandbox and without clock_words(). `pmem`: with room for
+/// it.
+MachineSpec plain_spec(std::uint64_t memory, unsigned cpus, bool pmem);
 /// One that is saved, or that goes on from there. What it was saved with has to be there then: all places for drives.
-MachineSpec warm_spec(std::uint64_t memory, unsigned cpus);
+MachineSpec warm_spec(std::uint64_t memory, unsigned cpus, bool pmem);
 
 }  // namespace dsec::runners

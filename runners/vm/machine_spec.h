@@ -18,6 +18,7 @@ struct DriveRate {
 struct MachineDrive {
   std::string id;              ///< [a-z0-9]{1,20}: also its serial number, where the machine has such
   std::filesystem::path file;  ///< empty: a place for one, in a machine that goes on from a snapshot or is made for one
+  std::filesystem::path nbd = {};  ///< instead of `file`: a unix socket at which it is served by NBD
   bool read_only = true;
   DriveRate rate = {};
 };
@@ -27,8 +28,13 @@ struct MachineDrive {
 struct MachinePmem {
   std::string id;
   std::filesystem::path file;
+  std::uint64_t size = 0;  ///< bytes
 };
 inline constexpr std::uint64_t kPmemAlignment = 2ull << 20;
+/// Bytes of addresses for all of them, in a machine that has room for any.
+inline constexpr std::uint64_t kPmemRoom = 256ull << 30;
+/// Images in such memory, each in two files.
+inline constexpr std::size_t kMostMapped = 24;
 
 /// A machine as a VMM is to make it. All paths are as the VMM sees them.
 struct MachineSpec {
@@ -38,6 +44,7 @@ struct MachineSpec {
   std::uint64_t memory = 512ull << 20;  ///< bytes, a multiple of 1 MiB
   std::vector<MachineDrive> drives;
   std::vector<MachinePmem> pmem;
+  bool has_pmem_room = false;      ///< for `pmem`: also of a machine that is saved before it has any
   bool restores = false;           ///< it goes on from a snapshot: MachineControl::load(), then resume()
   bool reports_free_pages = true;  ///< what the guest does not use goes back to the host
   /// The host's end of the byte channel: a unix socket that the VMM listens at.

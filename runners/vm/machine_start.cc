@@ -21,14 +21,15 @@
 #include "runners/container/start_request.h"
 #include "runners/container/state_file.h"
 #include "runners/isolation/capabilities.h"
-#include "runners/isolation/disk_image.h"
 #include "runners/isolation/id_map.h"
 #include "runners/isolation/resource_limits.h"
 #include "runners/isolation/sandbox_paths.h"
 #include "runners/isolation/seccomp_filter.h"
 #include "runners/vm/guest_link.h"
+#include "runners/vm/machine_disk.h"
 #include "runners/vm/machine_plan.h"
 #include "runners/vm/machine_root.h"
+#include "runners/vm/pmem_plan.h"
 #include "runners/vm/vmm_socket.h"
 
 namespace dsec::runners {
@@ -111,12 +112,15 @@ class MachineStarter {
       return SandboxCgroups::create(parts_.cgroups, request_.id, limits_of_vmm(spec_.limits));
     });
     plan_files();
-    if (!spec_.read_only)
-      attempt("cannot make its disk",
-              [&] { make_disk_image(directory_ / "disk.img", spec_.limits.disk.value_or(kMachineDisk)); });
     MachineRoot root = attempt("cannot make what its VMM sees", [&] {
       return make_machine_root(parts_.place, directory_, user_namespace.fd(), parts_.accelerator, files_);
     });
+    if (!spec_.read_only)
+      attempt("cannot make its disk", [&] {
+        MachineDisk disk(*parts_.disks, directory_);
+        disk.create_empty(parts_.home, spec_.limits.disk.value_or(kMachineDisk));
+        disk.serve(cgroups);
+      });
     auto [errors, errors_end] = make_pipe();
     errors_.emplace(std::move(errors));
     open_console();
@@ -133,31 +137,44 @@ class MachineStarter {
   // In the order in which the guest sees them: an image's devices are named by the serial numbers of drives.
   void plan_files() {
     files_ = {{parts_.kernel, "/guest/kernel"}, {parts_.initramfs, "/guest/initramfs"}};
-    const auto add = [&](const fs::path& source, const std::string& id, bool writable) {
+    const auto add = [&](const fs::path& source, const std::string& id) {
       const std::string target = "/drives/" + id;
-      files_.push_back({source, target, writable});
-      machine_.drives.push_back({.id = id, .file = target, .read_only = !writable});
+      files_.push_back({source, target});
+      machine_.drives.push_back({.id = id, .file = target});
     };
     for (std::size_t i = 0; i < request_.stack.images.size(); ++i) {
       const engine::ImageFiles& image = request_.stack.images[i];
       const std::string name = "l" + std::to_string(i);
       std::vector<std::string>& devices = images_.emplace_back();
+      if (parts_.mapped.at(i)) {
+        devices = {add_pmem(image.meta, name + "m"), add_pmem(*image.data, name + "d")};
+        continue;
+      }
       devices.push_back(name + "m");
-      add(image.meta, devices.back(), false);
+      add(image.meta, devices.back());
       if (!image.data) continue;
       devices.push_back(name + "d");
-      add(*image.data, devices.back(), false);
+      add(*image.data, devices.back());
     }
-    if (!spec_.read_only) add(directory_ / "disk.img", "disk", true);
+    if (!spec_.read_only) machine_.drives.push_back(MachineDisk::drive("disk"));
     const unsigned cpus = machine_cpus(spec_.limits);
     const std::uint64_t memory = spec_.limits.memory.value_or(kMachineMemory);
     std::vector<MachineDrive> drives = std::move(machine_.drives);
-    machine_ = late_drives_ ? warm_spec(memory, cpus) : plain_spec(memory, cpus);
+    machine_ = late_drives_ ? warm_spec(memory, cpus, parts_.pmem) : plain_spec(memory, cpus, parts_.pmem);
+    machine_.pmem = std::move(pmem_);
     // Those of a saved guest lie in the first of the places that it has.
     for (std::size_t i = drives.size(); i < machine_.drives.size(); ++i) drives.push_back(machine_.drives[i]);
     machine_.drives = std::move(drives);
     machine_.restores = !parts_.warm.empty();
     if (clock_ != 0) machine_.command_line += " " + clock_words(clock_);
+  }
+
+  // The guest numbers them as they come.
+  std::string add_pmem(const fs::path& source, const std::string& id) {
+    const std::string target = "/drives/" + id;
+    files_.push_back({source, target, false});
+    pmem_.push_back({.id = id, .file = target, .size = make_mappable(source)});
+    return "/dev/pmem" + std::to_string(pmem_.size() - 1);
   }
 
   // A pipe that is read while the guest begins, and breaks then: a guest can fill no disk of the host with it.
@@ -368,7 +385,8 @@ class MachineStarter {
   std::uint64_t clock_ = 0;  ///< kHz of the counter, where the kernel has to be told
   bool late_drives_ = !parts_.warm.empty();
   std::vector<MachineFile> files_;
-  std::vector<std::vector<std::string>> images_;  ///< of each its drives
+  std::vector<std::vector<std::string>> images_;  ///< of each its devices
+  std::vector<MachinePmem> pmem_;
   MachineSpec machine_;
   std::optional<Hearer> errors_, console_;
 };

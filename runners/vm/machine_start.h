@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/engine/machine_disks.h"
 #include "core/engine/runner.h"
 #include "runners/container/guest_place.h"
 #include "runners/container/launch.h"
@@ -25,10 +26,14 @@ struct MachineParts {
   int program;  ///< load_guest_program()
   const std::filesystem::path& dsec;
   const Egress& egress;
+  engine::MachineDisks* disks;  ///< null: of machines without one
+  std::filesystem::path home;
   std::filesystem::path vmm;  ///< QEMU
   Accelerator accelerator;
   std::filesystem::path kernel, initramfs;
   std::filesystem::path warm;  ///< the saved guest that it goes on from; empty: its kernel begins
+  bool pmem = false;           ///< it has room for images in memory
+  std::vector<bool> mapped;    ///< which of its images are that; none of a machine that is saved
 };
 
 /// The saved guest does not go on: nothing is known of why that would pass.
@@ -44,8 +49,8 @@ unsigned machine_cpus(const Limits& limits);
 /// What the VMM may use of the host: the guest's memory and its own.
 Limits limits_of_vmm(const Limits& limits);
 
-/// The machine that a saved guest has to be of, for a sandbox with such limits.
-WarmMachine warm_machine(const MachineParts& parts, const GuestKernel& kernel, const Limits& limits);
+/// The machine that a saved guest has to be of, for a sandbox with such limits, and with or without images in memory.
+WarmMachine warm_machine(const MachineParts& parts, const GuestKernel& kernel, const Limits& limits, bool pmem);
 
 /// Returns the pid of the keeper when the guest's sandbox runs. Throws Error, and may leave what reclaim() removes.
 int start_machine(const MachineParts& parts, engine::RunnerRequest& request);

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -22,10 +23,13 @@
 #include "runners/container/update.h"
 #include "runners/isolation/disk_image.h"
 #include "runners/isolation/writable_layer.h"
+#include "runners/vm/host_memory.h"
 #include "runners/vm/kernel_store.h"
+#include "runners/vm/machine_disk.h"
 #include "runners/vm/machine_root.h"
 #include "runners/vm/machine_start.h"
 #include "runners/vm/machine_streams.h"
+#include "runners/vm/pmem_plan.h"
 #include "runners/vm/warm_store.h"
 #include "runners/vm/written_copy.h"
 
@@ -103,10 +107,13 @@ class GuestWatch final : public engine::FileWatch {
 
 class MicrovmRunner final : public engine::Runner, public engine::WrittenCopier {
  public:
-  MicrovmRunner(const engine::Home& home, engine::Runner& containers, fs::path dsec)
-      : home_(home), containers_(containers), place_(home.run()), dsec_(std::move(dsec)), egress_(home.run(), [this] {
-          return open_keepers_procs(home_);
-        }) {}
+  MicrovmRunner(const engine::Home& home, engine::Runner& containers, engine::MachineDisks& disks, fs::path dsec)
+      : home_(home),
+        containers_(containers),
+        disks_(disks),
+        place_(home.run()),
+        dsec_(std::move(dsec)),
+        egress_(home.run(), [this] { return open_keepers_procs(home_); }) {}
 
   bool mounts_layers() const override { return false; }
 
@@ -146,7 +153,10 @@ class MicrovmRunner final : public engine::Runner, public engine::WrittenCopier 
     try {
       const GuestKernel guest = kernel();
       MachineParts parts = machine_parts(guest);
-      const WarmMachine machine = warm_machine(parts, guest, request.spec.limits);
+      parts.mapped = choose_mapped(request.spec.pmem, request.stack.images, home_.store(),
+                                   request.spec.limits.memory.value_or(kMachineMemory));
+      parts.pmem = std::find(parts.mapped.begin(), parts.mapped.end(), true) != parts.mapped.end();
+      const WarmMachine machine = warm_machine(parts, guest, request.spec.limits, parts.pmem);
       const std::optional<WarmGuest> warm = find_warm_guest(home_.root(), machine);
       if (warm) parts.warm = warm->state;
       engine::RunnerStatus status;
@@ -176,8 +186,10 @@ class MicrovmRunner final : public engine::Runner, public engine::WrittenCopier 
   engine::RunnerStatus status(const fs::path& directory) override { return containers_.status(directory); }
   std::unique_ptr<engine::ExecStream> exec(const fs::path& directory, const ExecSpec& spec) override {
     // Not by containers_, for which the authority is a file of the sandbox's.
-    if (living_keeper(directory))
+    if (living_keeper(directory)) {
       with_authority(directory, [&] { egress_.ensure(directory, [&] { return pidfd_of_init(directory); }); });
+      ensure_disk(directory);
+    }
     return containers_.exec(directory, spec);
   }
   std::unique_ptr<engine::OpenOperation> begin(const fs::path& directory,
@@ -227,6 +239,7 @@ class MicrovmRunner final : public engine::Runner, public engine::WrittenCopier 
   void reclaim(const fs::path& directory) override {
     containers_.reclaim(directory);
     for (const char* name : {kMachineDirectory, kSavedState}) remove_tree(directory / name);
+    for (const char* name : MachineDisk::kFiles) remove_tree(directory / name);
   }
   void release_shared() override { keepers_.clear(); }
 
@@ -290,6 +303,7 @@ class MicrovmRunner final : public engine::Runner, public engine::WrittenCopier 
     } else if (living_keeper(directory)) {
       stats = machine_stats(directory);
     }
+    if (record && living_keeper(directory)) stats.host_memory = host_memory(record->init_pid);
     stats.memory_limit = lease->spec.limits.memory.value_or(kMachineMemory);
     stats.pids_limit = lease->spec.limits.pids.value_or(0);
     stats.disk_limit = lease->spec.read_only ? 0 : lease->spec.limits.disk.value_or(kMachineDisk);
@@ -335,6 +349,14 @@ class MicrovmRunner final : public engine::Runner, public engine::WrittenCopier 
   }
 
  private:
+  // Whoever killed all that served it has left the machine waiting for its disk.
+  void ensure_disk(const fs::path& directory) {
+    MachineDisk disk(disks_, directory);
+    if (!disk.exists()) return;
+    attempt("what serves its disk was gone, and cannot be started again",
+            [&] { disk.serve(SandboxCgroups::open(cgroups(), directory.filename().native())); });
+  }
+
   // What attaches a sandbox anew gives it another authority, which its guest is told.
   template <typename Action>
   static void with_authority(const fs::path& directory, const Action& action) {
@@ -357,9 +379,9 @@ class MicrovmRunner final : public engine::Runner, public engine::WrittenCopier 
 
   MachineParts machine_parts(const GuestKernel& guest) {
     const fs::path qemu = vmm();
-    return {place_,       keepers_,        cgroups(), program(),
-            dsec_,        egress_,         qemu,      choose_accelerator(qemu, guest.kernel),
-            guest.kernel, guest.initramfs, {}};
+    return {place_,       keepers_,        cgroups(),    program(), dsec_,
+            egress_,      &disks_,         home_.root(), qemu,      choose_accelerator(qemu, guest.kernel),
+            guest.kernel, guest.initramfs, {},           false,     {}};
   }
 
   GuestKernel kernel() const {
@@ -385,6 +407,7 @@ class MicrovmRunner final : public engine::Runner, public engine::WrittenCopier 
 
   const engine::Home& home_;
   engine::Runner& containers_;
+  engine::MachineDisks& disks_;
   GuestPlace place_;
   const fs::path dsec_;
   std::mutex mutex_;
@@ -397,8 +420,8 @@ class MicrovmRunner final : public engine::Runner, public engine::WrittenCopier 
 }  // namespace
 
 std::unique_ptr<engine::Runner> make_microvm_runner(const engine::Home& home, engine::Runner& containers,
-                                                    const fs::path& dsec) {
-  return std::make_unique<MicrovmRunner>(home, containers, dsec);
+                                                    engine::MachineDisks& disks, const fs::path& dsec) {
+  return std::make_unique<MicrovmRunner>(home, containers, disks, dsec);
 }
 
 }  // namespace dsec::runners

@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/units.h"
 #include "runners/protocol/guest_channel.h"
 #include "runners/vm/qmp.h"
 #include "runners/vm/vmm_socket.h"
@@ -24,6 +26,8 @@ namespace {
 // numbers have one each.
 static_assert(kQemuDrives == 24 - 3);
 constexpr std::uint64_t kDiskRate = 4ull << 30;
+// For as long requests wait for what serves a disk to come back.
+constexpr std::chrono::seconds kReconnect{60};
 constexpr char kBalloon[] = "/machine/peripheral/balloon";
 
 // A comma would begin another option.
@@ -134,34 +138,50 @@ class Qemu final : public Vmm {
     check_machine(spec);
     if (spec.drives.size() > kQemuDrives)
       throw failure("the layers have " + std::to_string(spec.drives.size()) +
-                    " files, and QEMU's microvm has room for " + std::to_string(kQemuDrives) + " drives")
+                    " files, and QEMU's machine has room for " + std::to_string(kQemuDrives) + " drives")
           .hint("import with a larger --collapse-limit makes fewer of them");
-    if (!spec.pmem.empty()) throw failure("QEMU's microvm has no persistent memory");
+    if (!spec.pmem.empty() && !spec.has_pmem_room) throw failure("QEMU's microvm has no persistent memory");
+    std::uint64_t mapped = 0;
+    for (const MachinePmem& pmem : spec.pmem) {
+      if (pmem.size == 0 || pmem.size % kPmemAlignment != 0)
+        throw failure("memory of " + std::to_string(pmem.size) + " bytes is no multiple of 2 MiB");
+      mapped += pmem.size;
+    }
+    if (mapped > kPmemRoom || spec.pmem.size() > 2 * kMostMapped)
+      throw failure("the layers have " + std::to_string(spec.pmem.size()) + " files of " + format_size(mapped) +
+                    " to be memory of a guest, and QEMU's machine has room for " + std::to_string(2 * kMostMapped) +
+                    " of " + format_size(kPmemRoom))
+          .hint("--pmem auto");
   }
 
   std::vector<std::string> command(const MachineSpec& spec) const override {
     check(spec);
     std::vector<std::string> argv{program_.native()};
     const auto add = [&](std::initializer_list<std::string> words) { argv.insert(argv.end(), words); };
-    add({"-M", "microvm,acpi=on", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"});
+    const Board board = board_of(spec);
+    add({"-M", board.machine, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"});
     // A guest's translated code takes no more than this; without the option it may be an eighth of the host's memory.
     // Nor is copying byte by byte fast there, which a kernel takes these two features to promise: it copies words then.
     if (accelerator_ == Accelerator::Tcg) add({"-accel", "tcg,tb-size=64", "-cpu", "max,-erms,-fsrm"});
     if (accelerator_ == Accelerator::Kvm) add({"-accel", "kvm", "-cpu", "host"});
-    add({"-m", std::to_string(spec.memory >> 20) + "M", "-smp", std::to_string(spec.cpus)});
+    std::string memory = std::to_string(spec.memory >> 20) + "M";
+    if (spec.has_pmem_room) memory += ",maxmem=" + std::to_string((spec.memory + kPmemRoom) >> 20) + "M";
+    add({"-m", memory, "-smp", std::to_string(spec.cpus)});
     add({"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"});
     add({"-kernel", spec.kernel.native(), "-append", spec.command_line});
     if (!spec.initramfs.empty()) add({"-initrd", spec.initramfs.native()});
-    add({"-global", "virtio-mmio.force-legacy=false"});
-    for (const MachineDrive& drive : spec.drives) add_drive(argv, drive);
+    add({"-global", board.modern});
+    for (const MachineDrive& drive : spec.drives) add_drive(argv, drive, board);
     if (!spec.channel.empty()) {
       add({"-chardev", "socket,id=channel,server=on,wait=off,path=" + escaped(spec.channel.native())});
-      add({"-device", "virtio-serial-device", "-device",
+      add({"-device", board.device("virtio-serial"), "-device",
            "virtserialport,chardev=channel,name=" + std::string(channel::kPortName)});
     }
-    add({"-device", std::string("virtio-balloon-device,id=balloon,deflate-on-oom=on,free-page-reporting=") +
+    add({"-device", board.device("virtio-balloon") + ",id=balloon,deflate-on-oom=on,free-page-reporting=" +
                         (spec.reports_free_pages ? "on" : "off")});
-    add({"-object", "rng-random,id=random,filename=/dev/urandom", "-device", "virtio-rng-device,rng=random"});
+    add({"-object", "rng-random,id=random,filename=/dev/urandom", "-device",
+         board.device("virtio-rng") + ",rng=random"});
+    for (std::size_t i = 0; i < spec.pmem.size(); ++i) add_pmem(argv, spec.pmem[i], i);
     if (spec.console.empty()) {
       add({"-serial", "null"});
     } else {
@@ -177,45 +197,79 @@ class Qemu final : public Vmm {
   }
 
  private:
-  static void add_drive(std::vector<std::string>& argv, const MachineDrive& drive) {
+  // What the guest finds its devices on.
+  struct Board {
+    const char *machine, *bus, *modern;
+    std::string device(const std::string& kind) const { return kind + "-" + bus; }
+  };
+  // microvm takes a pmem device and leaves its memory at address 0, where nothing is mapped.
+  static Board board_of(const MachineSpec& spec) {
+    if (!spec.has_pmem_room) return {"microvm,acpi=on", "device", "virtio-mmio.force-legacy=false"};
+    return {"q35,smm=off,usb=off,sata=off,smbus=off,vmport=off,i8042=off,hpet=off,graphics=off", "pci",
+            "virtio-pci.disable-legacy=on"};
+  }
+
+  // Behind all other devices, eight to a slot: who goes on from a machine without them looks for what came meanwhile.
+  static void add_pmem(std::vector<std::string>& argv, const MachinePmem& pmem, std::size_t number) {
+    constexpr unsigned kFirstSlot = 0x19;
+    argv.insert(argv.end(), {"-object", canonical_json({{"qom-type", "memory-backend-file"},
+                                                        {"id", "memory-" + pmem.id},
+                                                        {"mem-path", pmem.file.native()},
+                                                        {"size", pmem.size},
+                                                        {"align", kPmemAlignment},
+                                                        {"share", true},
+                                                        {"readonly", true}})});
+    char place[16];
+    std::snprintf(place, sizeof place, "%x.%x", kFirstSlot + static_cast<unsigned>(number / 8),
+                  static_cast<unsigned>(number % 8));
+    argv.insert(argv.end(), {"-device", "virtio-pmem-pci,id=" + pmem.id + ",memdev=memory-" + pmem.id +
+                                            ",multifunction=on,addr=" + place});
+  }
+
+  static void add_drive(std::vector<std::string>& argv, const MachineDrive& drive, const Board& board) {
     const auto add_node = [&](const Json& node) { argv.insert(argv.end(), {"-blockdev", canonical_json(node)}); };
-    if (drive.file.empty()) {
+    if (drive.file.empty() && drive.nbd.empty()) {
       add_node({{"driver", "null-co"}, {"size", 0}, {"node-name", drive.id}, {"read-only", true}});
-      add_device(argv, drive.id, drive.id);
+      add_device(argv, board, drive.id, drive.id);
       return;
     }
-    // What lies below is cached by the host once for all machines that read it, and zeros of a writable disk become
-    // holes.
-    add_node({{"driver", "file"},
-              {"filename", drive.file.native()},
-              {"node-name", "file-" + drive.id},
-              {"read-only", drive.read_only},
-              {"discard", drive.read_only ? "ignore" : "unmap"}});
-    Json format{{"driver", "raw"},
-                {"file", "file-" + drive.id},
-                {"node-name", drive.id},
+    Json node{{"driver", "nbd"}, {"node-name", drive.id}, {"read-only", drive.read_only}};
+    if (drive.nbd.empty()) {
+      // What lies below is cached by the host once for all machines that read it.
+      add_node({{"driver", "file"},
+                {"filename", drive.file.native()},
+                {"node-name", "file-" + drive.id},
                 {"read-only", drive.read_only},
-                {"discard", drive.read_only ? "ignore" : "unmap"}};
-    if (!drive.read_only) format["detect-zeroes"] = "unmap";
-    add_node(format);
-    std::string node = drive.id;
+                {"discard", drive.read_only ? "ignore" : "unmap"}});
+      node["driver"] = "raw";
+      node["file"] = "file-" + drive.id;
+    } else {
+      node["server"] = {{"type", "unix"}, {"path", drive.nbd.native()}};
+      node["reconnect-delay"] = kReconnect.count();
+    }
+    node["discard"] = drive.read_only ? "ignore" : "unmap";
+    // Zeros become holes.
+    if (!drive.read_only) node["detect-zeroes"] = "unmap";
+    add_node(node);
+    std::string top = drive.id;
     if (drive.rate != DriveRate{}) {
       std::string limits = "throttle-group,id=rate-" + drive.id;
       if (drive.rate.bytes) limits += ",x-bps-total=" + std::to_string(drive.rate.bytes);
       if (drive.rate.operations) limits += ",x-iops-total=" + std::to_string(drive.rate.operations);
       argv.insert(argv.end(), {"-object", limits});
-      node = "slow-" + drive.id;
+      top = "slow-" + drive.id;
       add_node({{"driver", "throttle"},
                 {"file", drive.id},
-                {"node-name", node},
+                {"node-name", top},
                 {"throttle-group", "rate-" + drive.id},
                 {"read-only", drive.read_only}});
     }
-    add_device(argv, node, drive.id);
+    add_device(argv, board, top, drive.id);
   }
 
-  static void add_device(std::vector<std::string>& argv, const std::string& node, const std::string& serial) {
-    argv.insert(argv.end(), {"-device", "virtio-blk-device,drive=" + node + ",serial=" + serial});
+  static void add_device(std::vector<std::string>& argv, const Board& board, const std::string& node,
+                         const std::string& serial) {
+    argv.insert(argv.end(), {"-device", board.device("virtio-blk") + ",drive=" + node + ",serial=" + serial});
   }
 
   const std::string name_ = "qemu";

@@ -49,7 +49,8 @@ std::string processor() {
 }
 
 std::string name_of(const WarmMachine& machine) {
-  std::string text = std::to_string(machine.memory) + " " + std::to_string(machine.cpus);
+  std::string text =
+      std::to_string(machine.memory) + " " + std::to_string(machine.cpus) + (machine.pmem ? " pmem" : "");
   for (const auto& [part, value] : machine.parts) text += "\n" + part + "=" + value;
   return Digest::of(text).hex().substr(0, kNameSize);
 }
@@ -59,11 +60,17 @@ bool is_name(const std::string& name) {
 }
 
 Json to_json(const WarmGuest& guest) {
-  return {{"version", kVersion},        {"memory", guest.machine.memory},
-          {"cpus", guest.machine.cpus}, {"machine", guest.machine.parts},
-          {"kernel", guest.kernel},     {"vmm", guest.vmm},
-          {"made", guest.made},         {"bytes", guest.bytes},
-          {"clock", guest.clock},       {"boot", guest.boot}};
+  return {{"version", kVersion},
+          {"memory", guest.machine.memory},
+          {"cpus", guest.machine.cpus},
+          {"pmem", guest.machine.pmem},
+          {"machine", guest.machine.parts},
+          {"kernel", guest.kernel},
+          {"vmm", guest.vmm},
+          {"made", guest.made},
+          {"bytes", guest.bytes},
+          {"clock", guest.clock},
+          {"boot", guest.boot}};
 }
 
 WarmGuest read_guest(const fs::path& place) {
@@ -74,6 +81,7 @@ WarmGuest read_guest(const fs::path& place) {
   guest.name = place.filename().native();
   guest.machine.memory = json_u64(json, "memory");
   guest.machine.cpus = static_cast<unsigned>(json_u64(json, "cpus"));
+  guest.machine.pmem = json.value("pmem", false);
   for (const auto& [part, value] : json.at("machine").items()) guest.machine.parts[part] = value.get<std::string>();
   guest.kernel = json_string(json, "kernel");
   guest.vmm = json_string(json, "vmm");
@@ -104,10 +112,11 @@ bool counts_alike(const WarmGuest& guest) {
 std::string host_boot() { return engine::ProcessIdentity::self().boot_id; }
 
 WarmMachine describe_warm_machine(const GuestKernel& kernel, const fs::path& vmm, Accelerator accelerator,
-                                  std::uint64_t memory, unsigned cpus, const std::vector<std::string>& argv) {
+                                  std::uint64_t memory, unsigned cpus, bool pmem,
+                                  const std::vector<std::string>& argv) {
   std::string words;
   for (const std::string& word : argv) words += word + '\0';
-  WarmMachine machine{memory, cpus, {}};
+  WarmMachine machine{memory, cpus, pmem, {}};
   machine.parts["kernel"] = kernel.name + " " + kernel.release + ", " + file_identity(kernel.kernel);
   machine.parts["initramfs"] = file_identity(kernel.initramfs);
   machine.parts["QEMU"] = vmm.native() + ", " + file_identity(vmm);

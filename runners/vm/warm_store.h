@@ -18,6 +18,7 @@ namespace dsec::runners {
 struct WarmMachine {
   std::uint64_t memory = 0;
   unsigned cpus = 0;
+  bool pmem = false;                         ///< it has room for images in memory
   std::map<std::string, std::string> parts;  ///< what else, by what it is called for people: "kernel", "QEMU", …
   bool operator==(const WarmMachine&) const = default;
 };
@@ -37,7 +38,7 @@ struct WarmGuest {
 
 /// Of a machine on this host. `argv`: what its VMM is started with, without drives and clock.
 WarmMachine describe_warm_machine(const GuestKernel& kernel, const std::filesystem::path& vmm, Accelerator accelerator,
-                                  std::uint64_t memory, unsigned cpus, const std::vector<std::string>& argv);
+                                  std::uint64_t memory, unsigned cpus, bool pmem, const std::vector<std::string>& argv);
 
 /// Puts a saved state, which is moved, in the place of one of an equal machine. Throws Error.
 WarmGuest keep_warm_guest(const std::filesystem::path& home, WarmGuest guest, const std::filesystem::path& state);

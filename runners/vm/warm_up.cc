@@ -39,9 +39,9 @@ class Workshop {
   const GuestKernel& kernel() const noexcept { return kernel_; }
   const fs::path& qemu() const noexcept { return qemu_; }
   MachineParts parts() {
-    return {place_,         keepers_,          cgroups_, program_.get(),
-            nowhere_,       egress_,           qemu_,    choose_accelerator(qemu_, kernel_.kernel),
-            kernel_.kernel, kernel_.initramfs, {}};
+    return {place_,         keepers_,          cgroups_, program_.get(), nowhere_,
+            egress_,        nullptr,           {},       qemu_,          choose_accelerator(qemu_, kernel_.kernel),
+            kernel_.kernel, kernel_.initramfs, {},       false,          {}};
   }
 
  private:
@@ -66,11 +66,11 @@ std::string version_of(const fs::path& qemu) {
   return told.out.substr(from, told.out.find_first_not_of("0123456789.", from) - from);
 }
 
-WarmMachine machine_here(Workshop& workshop, std::uint64_t memory, unsigned cpus) {
+WarmMachine machine_here(Workshop& workshop, const WarmMachine& like) {
   Limits limits;
-  limits.memory = memory;
-  limits.cpus = cpus;
-  return warm_machine(workshop.parts(), workshop.kernel(), limits);
+  limits.memory = like.memory;
+  limits.cpus = like.cpus;
+  return warm_machine(workshop.parts(), workshop.kernel(), limits, like.pmem);
 }
 
 // Its machine is as that of a sandbox, which nobody is ever told of; of it only the state stays.
@@ -89,7 +89,9 @@ void save_into(const engine::Home& home, engine::Runner& microvms, Workshop& wor
     request.id = lease.id;
     request.directory = made.directory;
     request.spec = spec;
-    save_machine(workshop.parts(), request, guest.clock);
+    MachineParts parts = workshop.parts();
+    parts.pmem = guest.machine.pmem;
+    save_machine(parts, request, guest.clock);
     guest = keep_warm_guest(home.root(), std::move(guest), made.directory / kSavedState);
   } catch (...) {
     const std::exception_ptr failed = std::current_exception();
@@ -105,7 +107,7 @@ void save_into(const engine::Home& home, engine::Runner& microvms, Workshop& wor
 
 }  // namespace
 
-WarmGuest warm_up(const engine::Home& home, engine::Runner& microvms, const Limits& limits) {
+WarmGuest warm_up(const engine::Home& home, engine::Runner& microvms, const Limits& limits, bool pmem) {
   return attempt(kSubject, [&] {
     SandboxSpec spec;
     spec.backend = "microvm";
@@ -117,7 +119,7 @@ WarmGuest warm_up(const engine::Home& home, engine::Runner& microvms, const Limi
     Workshop workshop(home);
     const MachineParts parts = workshop.parts();
     WarmGuest guest;
-    guest.machine = warm_machine(parts, workshop.kernel(), spec.limits);
+    guest.machine = warm_machine(parts, workshop.kernel(), spec.limits, pmem);
     guest.kernel = workshop.kernel().release;
     guest.vmm = version_of(workshop.qemu());
     guest.boot = host_boot();
@@ -126,8 +128,7 @@ WarmGuest warm_up(const engine::Home& home, engine::Runner& microvms, const Limi
     save_into(home, microvms, workshop, spec, guest);
     std::vector<std::string> problems;
     for (const WarmGuest& other : list_warm_guests(home.root(), problems))
-      if (!misfit(other, machine_here(workshop, other.machine.memory, other.machine.cpus)).empty())
-        remove_warm_guest(home.root(), other.name);
+      if (!misfit(other, machine_here(workshop, other.machine)).empty()) remove_warm_guest(home.root(), other.name);
     return guest;
   });
 }
@@ -145,7 +146,7 @@ std::vector<WarmGuestHere> warm_guests_here(const engine::Home& home, std::vecto
   }
   for (WarmGuest& guest : guests) {
     std::string why = none;
-    if (workshop) why = misfit(guest, machine_here(*workshop, guest.machine.memory, guest.machine.cpus));
+    if (workshop) why = misfit(guest, machine_here(*workshop, guest.machine));
     told.push_back({std::move(guest), std::move(why)});
   }
   return told;

@@ -9,10 +9,11 @@
 
 namespace dsec::runners {
 
-/// Saves a guest of that memory and so many processors, from which sandboxes with such limits go on; removes those that
-/// the same kernel or VMM has none of any more. `microvms` reclaims what was made for it: as a sandbox, so that gc
-/// finds it if this process is killed. Needs root. Throws Error.
-WarmGuest warm_up(const engine::Home& home, engine::Runner& microvms, const Limits& limits);
+/// Saves a guest of that memory and so many processors, from which sandboxes with such limits go on, those that have
+/// images in memory (`pmem`) or those that have none; removes those that no sandbox goes on from any more. `microvms`
+/// reclaims what was made for it: as a sandbox, so that gc finds it if this process is killed. Needs root. Throws
+/// Error.
+WarmGuest warm_up(const engine::Home& home, engine::Runner& microvms, const Limits& limits, bool pmem);
 
 /// Of each saved guest what is other here than it was, as misfit() tells.
 struct WarmGuestHere {

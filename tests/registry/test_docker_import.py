@@ -264,6 +264,35 @@ def test_a_mirror_is_asked_first_and_passed_over_when_it_fails(dsec, server, pro
     assert digest_of(dsec, "base/y:1")
 
 
+def test_a_mirror_with_wrong_bytes_is_passed_over(dsec, other, server, proxy, image, work, nothing_left):
+    other.ok("import", "base/x:1", f"docker://{server.host}/team/tool:1")
+    second = FaultProxy(server.port)
+    (work / "config.yaml").write_text(f"hosts:\n  '{server.host}': {{mirrors: ['{proxy.host}', '{second.host}']}}\n")
+    manifest = proxy_manifest(proxy, image)
+    for layer in (manifest["layers"][0]["digest"], manifest["layers"][1]["digest"], manifest["config"]["digest"]):
+        lies = lambda m, p, n: Fault(alter=True) if p.endswith(layer) and m == "GET" else None
+        # One mirror of two, then both, then the first half of a blob from a mirror that goes away.
+        for first, last in ((lies, lambda m, p, n: None), (lies, lies),
+                            (lambda m, p, n: (Fault(alter=True, cut=1000) if n == 0 else Fault(status=403))
+                             if p.endswith(layer) and m == "GET" else None, lambda m, p, n: None)):
+            proxy.forget()
+            proxy.faults, second.faults = first, last
+            result = dsec.run("import", "base/x:1", f"docker://{server.host}/team/tool:1")
+            assert result.code == 0, str(result)
+            assert f"mirror {proxy.host}/team/tool is passed over" in result.err
+            assert digest_of(dsec) == digest_of(other)
+            dsec.ok("layer", "rm", "base/x:1")
+    second.stop()
+    # And when the registry lies, too, nothing comes of it.
+    liar = FaultProxy(server.port)
+    layer = manifest["layers"][1]["digest"]
+    proxy.faults = liar.faults = lambda m, p, n: Fault(alter=True) if p.endswith(layer) and m == "GET" else None
+    (work / "config.yaml").write_text(f"hosts:\n  '{liar.host}': {{mirrors: ['{proxy.host}']}}\n")
+    assert "digest-mismatch" in dsec.fails(1, "import", "base/y:1", f"docker://{liar.host}/team/tool:1")
+    liar.stop()
+    nothing_left(dsec)
+
+
 def test_plain_http_is_for_the_loopback_and_named_hosts(dsec):
     told = dsec.fails(1, "import", "base/x:1", "docker://registry.invalid/x:1")
     assert "https://registry.invalid" in told

@@ -61,7 +61,16 @@ def test_what_is_published_is_an_artifact_whose_subject_is_the_image(dsec, other
     layer = inspect(other)
     data = data_of(layer)[0]
     assert sorted(server.tags("team/tool")) == sorted(
-        ["1", "layer-" + done["digest"].removeprefix("sha256:"), "index-" + data["digest"].removeprefix("sha256:")])
+        ["1", "layer-" + done["digest"].removeprefix("sha256:"), "index-" + data["digest"].removeprefix("sha256:"),
+         "sha256-" + image["digest"].removeprefix("sha256:")])
+    # Where the registry itself does not tell what refers to the image, its list does.
+    status, headers, listed = server.ask("GET", "/v2/team/tool/manifests/sha256-" + image["digest"].removeprefix("sha256:"),
+                                         headers={"Accept": INDEX})
+    assert (status, headers["Content-Type"]) == (200, INDEX)
+    artifact = server.ask("GET", "/v2/team/tool/manifests/index-" + data["digest"].removeprefix("sha256:"),
+                          headers={"Accept": MANIFEST})[2]
+    assert json.loads(listed)["manifests"] == [
+        {"mediaType": MANIFEST, "digest": sha256(artifact), "size": len(artifact), "artifactType": ARTIFACT}]
     made = server.manifest("team/tool", "index-" + data["digest"].removeprefix("sha256:"))
     assert made["artifactType"] == ARTIFACT and made["layers"][0]["mediaType"] == ARTIFACT
     assert made["subject"] == {"mediaType": MANIFEST, "digest": image["digest"], "size": image["size"]}
@@ -327,6 +336,33 @@ def test_what_a_killed_index_leaves_goes_with_gc(dsec, server, proxy, image):
     dsec.ok("gc")
     assert not left() and server.tags("team/tool") == ["1"]
     assert dsec.json("registry", "index", "base/x:1", f"docker://{proxy.host}/team/tool:1")["bytes_in_image"] > 0
+
+
+def test_an_index_that_a_killed_command_left_goes_with_gc_of_the_registry(dsec, server, proxy, image):
+    # All is there but the layer that needs it.
+    proxy.faults = lambda method, path, count: Fault(delay=60) if "/manifests/layer-" in path else None
+    at_work = dsec.popen("registry", "index", "base/x:1", f"docker://{proxy.host}/team/tool:1")
+    end = time.monotonic() + 60
+    while not proxy.times("HEAD", "/manifests/layer-") and not proxy.times("PUT", "/manifests/layer-"):
+        assert time.monotonic() < end and at_work.poll() is None
+        time.sleep(0.05)
+    at_work.kill()
+    at_work.communicate()
+    left = [tag for tag in server.tags("team/tool") if tag != "1"]
+    assert any(tag.startswith("index-") for tag in left) and not any(tag.startswith("layer-") for tag in left)
+    told = dsec.json("registry", "gc", url(server))
+    assert [item["kind"] for item in told["waiting"]] == ["index"] and told["removed"] == []
+    # Who is at it again in time keeps it.
+    index(dsec, server)
+    assert dsec.json("registry", "gc", url(server), "--grace", "0")["removed"] == []
+    layer = next(tag for tag in server.tags("team/tool") if tag.startswith("layer-"))
+    for path, tag in (("team/tool/base/x", "1"), ("team/tool", layer)):
+        digest = sha256(server.ask("GET", f"/v2/{path}/manifests/{tag}", headers={"Accept": MANIFEST})[2])
+        assert server.ask("DELETE", f"/v2/{path}/manifests/{digest}")[0] == 202
+    told = dsec.json("registry", "gc", url(server), "--grace", "0")
+    assert [item["kind"] for item in told["removed"]] == ["index"] and told["bytes"] == 0
+    assert server.tags("team/tool") == ["1"]
+    assert index(dsec, server)["bytes_in_image"] > 0
 
 
 def test_an_image_behind_tls_and_a_login_is_indexed_and_pulled_with_it(dsec, other, work):

@@ -122,7 +122,7 @@ def test_secrets_are_seen_by_the_command_alone(dsec, build, folder, work):
     dsec.ok("import", "base/t", f"dockerfile:{folder}", *flags)
     assert dsec.json("layer", "inspect", "base/t")[0]["digest"] == before
     for path in dsec.home.rglob("*"):
-        if path.is_file() and not path.is_symlink() and path.parent.name != "run":
+        if path.is_file() and not path.is_symlink() and "run" not in path.relative_to(dsec.home).parts[:1]:
             content = path.read_bytes()
             assert SECRET.encode() not in content and b"s3cr3t-t0ken" not in content, path
     assert not [name for name in os.listdir("/dev/shm") if name.startswith(".tmp-")]

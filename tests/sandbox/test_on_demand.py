@@ -1,5 +1,6 @@
 """Layers whose contents come while they are read: from the first command to what follows the death of everything."""
 
+import base64
 import hashlib
 import json
 import os
@@ -7,6 +8,7 @@ import resource
 import shutil
 import signal
 import socket
+import subprocess
 import tempfile
 import threading
 import time
@@ -14,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import rootfs
-from dsec_tool import Dsec
+from dsec_tool import BIN, Dsec
 from fault_proxy import Fault, FaultProxy
 from oci_registry import DockerRegistry, make_certificates
 from web_servers import Nginx, S3Proxy, S3Server
@@ -283,6 +285,64 @@ def test_when_holder_and_server_die_reads_fail_and_the_next_start_works(dsec, wo
     assert world.sum in dsec.ok("run", "base/box", "--", "sha256sum", "/big")
 
 
+class Release(Dsec):
+    """dsec as it is installed in a folder."""
+
+    def __init__(self, home: Path, cwd: Path, folder: Path):
+        super().__init__(home, cwd)
+        self.folder = folder
+        folder.mkdir()
+        for program in BIN.glob("dsec*"):
+            shutil.copy(program, folder)
+
+    def argv(self, *args) -> list[str]:
+        return [str(self.folder / "dsec"), *super().argv(*args)[1:]]
+
+    def install_loader(self, change=lambda program: program):
+        new = self.folder / "new"
+        new.write_bytes(change((BIN / "dsec-loader").read_bytes()))
+        new.chmod(0o755)
+        new.rename(self.folder / "dsec-loader")
+
+
+def of_another_release(program: bytes) -> bytes:
+    """What its holder keeps has another layout."""
+    assert b"dsecload" in program
+    return program.replace(b"dsecload", b"dsecLOAD")
+
+
+@pytest.mark.guest_slow("the kernel does not decide it")
+@pytest.mark.parametrize("newer", [True, False])
+def test_what_a_holder_of_another_release_keeps_is_served_on(dsec, world, work, newer):
+    world.publish_to_folder()
+    before, after = (of_another_release, lambda program: program)[::1 if newer else -1]
+    release = Release(dsec.home, work, work / "release")
+    release.install_loader(before)
+    release.ok("pull", "--on-demand", "base/box", "--from", world.url)
+    sandbox = release.ok("create", "base/box").strip()
+    have_program(release, sandbox)
+    release.install_loader(after)
+    for part in (1024, 1600):
+        # First its own holder, then one that its server has made.
+        old = world.processes()
+        os.kill(old["serve"], signal.SIGTERM)
+        now = wait_for(lambda: (now := world.processes()) and now.get("serve", old["serve"]) != old["serve"] and now)
+        assert now["hold"] == old["hold"]
+        release.ok("exec", sandbox, "--", "dd", "if=/big", "of=/dev/null", "bs=4096", "count=1", f"skip={part}")
+        assert "of another release, which goes on" in (dsec.home / "run/loader.log").read_text()
+        os.kill(now["hold"], signal.SIGKILL)
+        wait_for(lambda: world.processes().get("hold", now["hold"]) != now["hold"])
+    # Others use it, too, and it counts for them.
+    second = release.ok("create", "base/box").strip()
+    assert world.sum in release.ok("exec", second, "--", "sha256sum", "/big")
+    assert release.json("inspect", second)[0]["on_demand"]["fetched"] == world.fetched() > 8 * MIB
+    for each in (sandbox, second):
+        release.ok("rm", "-f", each)
+    release.ok("gc")
+    wait_for(lambda: not world.processes())
+    assert world.sum in release.ok("run", "base/box", "--", "sha256sum", "/big")
+
+
 @pytest.mark.guest_slow("the kernel does not decide it")
 def test_a_home_that_was_removed_is_not_made_anew(dsec, world):
     world.publish_to_folder()
@@ -336,6 +396,24 @@ def test_a_blob_that_is_deleted_while_in_use_is_an_error_and_is_named(dsec, worl
     world.publish(mirror)
     dsec.ok("pull", "--on-demand", "base/box", "--from", mirror)
     assert world.sum in dsec.ok("exec", sandbox, "--", "sha256sum", "/big")
+
+
+@pytest.mark.guest_slow("the kernel does not decide it")
+def test_a_full_cache_disk_is_as_if_there_was_no_cache(dsec, world):
+    world.publish_to_folder()
+    dsec.ok("pull", "--on-demand", "base/box", "--from", world.url)
+    chunks = dsec.home / "cache/chunks"
+    chunks.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "full", chunks], check=True)
+    try:
+        sandbox = dsec.ok("create", "base/box").strip()
+        have_program(dsec, sandbox)
+        assert world.sum in dsec.ok("exec", sandbox, "--", "sha256sum", "/big")
+        # Of the part that was not kept it comes anew.
+        dsec.ok("exec", sandbox, "--", "sh", "-c", "sha256sum /big > /dev/null")
+        assert not world.stored.exists()
+    finally:
+        subprocess.run(["umount", "-l", chunks], check=True)
 
 
 @pytest.mark.guest_slow("the kernel does not decide it")
@@ -562,6 +640,67 @@ def test_a_layer_is_read_from_a_bucket(world, work):
     finally:
         s3.stop()
         bucket.stop()
+
+
+@pytest.mark.guest_slow("the kernel does not decide it")
+@pytest.mark.needs("registry_servers")
+def test_keys_that_ended_are_replaced_by_those_of_a_later_command(world, work):
+    bucket = S3Server(work / "bucket", "layers")
+    s3 = S3Proxy(bucket, SECRET, "first")
+
+    def keys(token):
+        return {"AWS_ENDPOINT_URL": s3.endpoint, "AWS_ACCESS_KEY_ID": s3.key_id, "AWS_SECRET_ACCESS_KEY": SECRET,
+                "AWS_SESSION_TOKEN": token}
+    try:
+        url = f"s3://layers/{work.name}/team"
+        world.author.ok("publish", "base/box", "--to", url, env=keys("first"))
+        sandbox = pulled(world, url, env=keys("first"))
+        have_program(world.dsec, sandbox)
+        s3.token = "second"
+        result = world.dsec.run("exec", sandbox, "--", *READ)
+        assert result.code != 0 and "Input/output error" in result.err, str(result)
+        assert "InvalidToken" in (world.dsec.home / "run/loader.log").read_text()
+        before = world.processes()
+        world.dsec.ok("create", "base/box", env=keys("second"))
+        assert reads_all(world, sandbox)
+        assert world.processes() == before
+    finally:
+        s3.stop()
+        bucket.stop()
+
+
+@pytest.mark.guest_slow("the kernel does not decide it")
+@pytest.mark.needs("registry_servers")
+def test_each_caller_brings_logins_of_its_own(world, work, server):
+    """Also when they are in files whose names are relative to where the command is called."""
+    hosts, proxies = "", []
+    try:
+        for user in ("ada", "bob"):
+            proxy = FaultProxy(server.port)
+            proxies.append(proxy)
+            proxy.token_seconds, proxy.login = 300, (user, "secret")
+            hosts += f"  '{proxy.host}': {{plain_http: true}}\n"
+            (work / user).mkdir()
+            auth = base64.b64encode(f"{user}:secret".encode()).decode()
+            (work / user / "auth.json").write_text(json.dumps({"auths": {proxy.host: {"auth": auth}}}))
+            world.publish(f"oci://{server.host}/{user}")
+        world.configure(f"on_demand: {{timeout: 20s}}\nhosts:\n{hosts}")
+        env = {"REGISTRY_AUTH_FILE": "auth.json", "DSEC_CONFIG": "../config.yaml"}
+        for user, proxy in zip(("ada", "bob"), proxies):
+            world.dsec.ok("pull", "--on-demand", "base/box", "--from", f"oci://{proxy.host}/{user}", env=env, cwd=work / user)
+            sandbox = world.dsec.ok("create", "base/box", env=env, cwd=work / user).strip()
+        have_program(world.dsec, sandbox)
+        # Each of the two registries gives a part of it, to whom it knows.
+        for (user, proxy), part in zip(zip(("ada", "bob"), proxies), (1024, 1600)):
+            away = [other for other in proxies if other is not proxy][0]
+            away.faults = lambda m, p, n: Fault(status=404)
+            proxy.faults = lambda m, p, n: None
+            proxy.forget()
+            world.dsec.ok("exec", sandbox, "--", "dd", "if=/big", "of=/dev/null", "bs=4096", "count=1", f"skip={part}")
+            assert proxy.times("GET", world.hex)
+    finally:
+        for proxy in proxies:
+            proxy.stop()
 
 
 @pytest.mark.guest_slow("the kernel does not decide it")

@@ -4,7 +4,7 @@ import os
 import time
 
 import pytest
-from guest_channel import CLOCK, OPEN, QUIESCE, RENEW, THAW, Refused
+from guest_channel import CLOCK, OPEN, QUIESCE, RENEW, REST, THAW, Refused
 from guest_configuration import READ_ONLY
 from guest_keeper import MAIN, Command, run
 from guest_machine import configuration
@@ -151,6 +151,39 @@ def test_images_on_pmem_are_read_from_the_hosts_memory(machines, images, tmp_pat
     assert run(channel, "/bin/sh", "-c", "cat /bin/busybox | wc -c; wc -c </opt/tool").code == 0
     # Mapped from the device, a file of it takes no page of the guest.
     assert channel.figures()["memory_file"] - before < 1 << 20
+
+
+def test_what_nobody_reads_any_more_leaves_the_guests_memory(machines):
+    machine = machines(arguments="dsec.reclaim=1")
+    channel = machine.start()
+    run(channel, "/bin/sh", "-c", "head -c 60000000 /dev/urandom > /root/file; md5sum /root/file > /root/sum; sync")
+    most = channel.figures()["memory_file"]
+    assert most > 50_000_000
+    end = time.monotonic() + 60
+    while channel.figures()["memory_file"] > most / 2:
+        assert time.monotonic() < end, channel.figures()
+        time.sleep(0.5)
+    assert run(channel, "/bin/md5sum", "-c", "/root/sum").stdout == b"/root/file: OK\n"
+
+
+def test_one_that_rests_gives_back_what_it_has_cached_and_goes_on(living):
+    channel = living.channel
+    run(channel, "/bin/sh", "-c", "head -c 30000000 /dev/urandom > /root/file; md5sum /root/file > /root/sum")
+    ticks = Command(channel, ["/bin/sh", "-c", "while :; do echo tick; sleep 0.02; done"])
+    assert ticks.event() == ("stdout", b"tick\n")
+    before = channel.figures()["guest_memory_free"]
+    channel.request(REST)
+    time.sleep(0.2)
+    came = ticks.stream.arrived.qsize()
+    assert channel.figures()["guest_memory_free"] - before > 20_000_000
+    time.sleep(0.5)
+    assert ticks.stream.arrived.qsize() == came
+    channel.request(CLOCK, u64(now_us()))
+    while ticks.stream.arrived.qsize() <= came:
+        time.sleep(0.01)
+    ticks.signal(9)
+    assert ticks.wait().cause == "signalled"
+    assert run(channel, "/bin/md5sum", "-c", "/root/sum").stdout == b"/root/file: OK\n"
 
 
 @pytest.mark.parametrize("changes, reason", [

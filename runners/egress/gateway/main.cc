@@ -1,5 +1,4 @@
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -17,6 +16,7 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/give_up_rights.h"
 #include "runners/egress/gateway/gateway.h"
 #include "runners/egress/gateway/guard.h"
 #include "runners/egress/gateway/server_connection.h"
@@ -29,8 +29,6 @@
 namespace {
 
 using namespace dsec;
-
-constexpr uid_t kNobody = 65534;
 
 // Out of the caller's session and group, to live as long as there are sandboxes. What is returned is closed when the
 // gateway is ready, which the caller waits for.
@@ -69,22 +67,6 @@ void raise_limits() {
   }
   files.rlim_cur = files.rlim_max;
   if (::setrlimit(RLIMIT_NOFILE, &files) != 0) throw system_error("set the limit of open files");
-}
-
-void give_up_rights() {
-  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) throw system_error("set no_new_privs");
-  if (::geteuid() == 0) {
-    for (unsigned capability = 0; ::prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0; ++capability) {
-    }
-    if (::syscall(SYS_setgroups, 0, nullptr) != 0 || ::setresgid(kNobody, kNobody, kNobody) != 0 ||
-        ::setresuid(kNobody, kNobody, kNobody) != 0)
-      throw system_error("become nobody");
-  }
-  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-  __user_cap_data_struct none[2] = {};
-  if (::syscall(SYS_capset, &header, none) != 0) throw system_error("give up capabilities");
-  // Others run as nobody, too: none of them shall look into a process that knows secrets.
-  if (::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) throw system_error("become undumpable");
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ constexpr unsigned kEvents = 64;
 // Tags of what is no stream.
 char port_tag, listener_tag, signals_tag, connections_tag, datagrams_tag;
 // Flows of datagrams are looked at so often.
-constexpr unsigned kFlowsEvery = 2000;
+constexpr long kFlowsEvery = 2000;
 
 bool open_epoll(Failure& failure) {
   const long epoll = sys(__NR_epoll_create1, O_CLOEXEC);
@@ -81,7 +81,8 @@ void run_loop() {
     watch(agent.listener, EPOLLIN, &listener_tag);
     watch_egress();
     epoll_event events[kEvents];
-    const long wait = agent.egress.flow_count ? long{kFlowsEvery} : -1;
+    long wait = until_asking();
+    if (agent.egress.flow_count && (wait < 0 || wait > kFlowsEvery)) wait = kFlowsEvery;
     const long count = sys(__NR_epoll_pwait, agent.epoll, events, kEvents, wait, nullptr, 8);
     for (long i = 0; i < count; ++i) dispatch(events[i]);
     // Not in between: an event may belong to a stream that another has just ended.
@@ -89,6 +90,7 @@ void run_loop() {
     if (agent.state == channel::AgentState::Quiesced) continue;
     sweep_streams();
     if (agent.egress.flow_count) end_idle_flows();
+    ask_for_cold_memory();
     pump();
   }
 }

@@ -84,6 +84,7 @@ struct Agent {
   int disk;                 ///< the writable one; -1: none
   int group, parent_group;  ///< cgroups: the sandbox's, and the one that only a snapshot freezes
   bool frozen_disk;
+  bool rests;  ///< what runs stands still, and the machine is to be frozen
   Egress egress;
   uint32_t last_outward;   ///< number of the stream that we opened last
   Text bound[kMostBound];  ///< where the first files of the configuration are
@@ -187,6 +188,8 @@ const char* find_drive(const Text& wanted, Buffer& path);
 // late_drives.cc
 /// The driver lets go of all drives.
 bool release_drives(Failure& failure);
+/// What was put on the bus while the guest was saved is looked for.
+void find_new_devices();
 /// It takes the first that it does not have. False when there is none.
 bool take_next_drive();
 
@@ -216,9 +219,19 @@ void send_figures();
 long write_group_file(int group, const char* name, const char* text);
 uint64_t read_group_number(int group, const char* name, const char* key);
 
+// cold_memory.cc
+/// Of a sandbox that runs, if its kernel can be asked.
+void begin_asking();
+/// Milliseconds until it is to be asked again; negative: never.
+long until_asking();
+void ask_for_cold_memory();
+
 // snapshot.cc
 bool quiesce(Failure& failure);
 bool thaw(uint64_t wall_us, Failure& failure);
+bool rest(Failure& failure);
+/// After that, or without.
+void go_on();
 bool renew(const Text& machine_id, const Text& hostname, const Text& random, Failure& failure);
 void set_clock(uint64_t wall_us);
 void stir_random(const Text& bytes);

@@ -65,6 +65,7 @@ bool configure_once(const char* data, size_t size) {
   agent.configured = true;
   if (!configure(data, size, failure)) return send_failed(failure), true;
   agent.state = channel::AgentState::Running;
+  begin_asking();
   Buffer text = {};
   wire::Writer<Buffer> writer(text);
   append_uptime(writer);
@@ -99,6 +100,7 @@ bool handle_control(channel::Type type, const char* data, size_t size) {
       const uint64_t wall = reader.u64();
       if (!reader.ok()) return false;
       set_clock(wall);
+      go_on();
       answer(true, failure);
       return true;
     }
@@ -116,6 +118,9 @@ bool handle_control(channel::Type type, const char* data, size_t size) {
       answer(done >= 0, failure);
       return true;
     }
+    case channel::Type::Rest:
+      answer(rest(failure), failure);
+      return true;
     case channel::Type::PowerOff:
       end_machine();
     default:

@@ -130,10 +130,20 @@ bool mount_disk(const char* device, const char* target, Failure& failure) {
   const char* const path = find_drive(wanted, found);
   if (!path) return found.clear(), no_drive(wanted, failure);
   make_directory(target, 0755);
-  const long done = mount_at(path, target, "ext4", kNoDev, nullptr);
+  // Deleted files give their space back to the host.
+  const long done = mount_at(path, target, "ext4", kNoDev, "discard");
   found.clear();
   if (done < 0) return failure.set("mount the disk", device, done), false;
   return true;
+}
+
+// It has drivers of its own, which only such a machine loads.
+static bool prepare_pmem(Failure& failure) {
+  static bool done;
+  if (done) return true;
+  done = true;
+  if (agent.late_drives) find_new_devices();
+  return load_modules("pmem", failure);
 }
 
 bool mount_drives(wire::Reader& reader, Failure& failure) {
@@ -143,8 +153,7 @@ bool mount_drives(wire::Reader& reader, Failure& failure) {
   for (uint32_t i = 0; i < count; ++i) {
     Strings devices = {};
     if (!devices.read(reader)) return failure.set("read", "the images", -EINVAL), false;
-    // pmem has drivers of its own, which only such a machine loads.
-    if (devices.count && begins_with(devices.items[0], "/dev/pmem") && !load_modules("pmem", failure)) return false;
+    if (devices.count && begins_with(devices.items[0], "/dev/pmem") && !prepare_pmem(failure)) return false;
     const bool mounted = mount_image(i, devices, failure);
     if (mounted) devices.clear();
     if (!mounted) return false;

@@ -106,6 +106,24 @@ bool thaw(uint64_t wall_us, Failure& failure) {
   return true;
 }
 
+// What stands still needs no cache, and what becomes free in whole blocks is told to the VMM, which gives it back: also
+// blocks that were free in parts.
+bool rest(Failure& failure) {
+  if (agent.state != channel::AgentState::Running) return failure.set("rest", "what does not run", 0), false;
+  if (!freeze_processes(failure)) return false;
+  agent.rests = true;
+  if (agent.disk >= 0) sys(__NR_syncfs, agent.disk);
+  write_group_file(-100, "/proc/sys/vm/drop_caches", "3");
+  write_group_file(-100, "/proc/sys/vm/compact_memory", "1");
+  return true;
+}
+
+void go_on() {
+  if (!agent.rests) return;
+  agent.rests = false;
+  write_group_file(agent.parent_group, "cgroup.freeze", "0");
+}
+
 bool renew(const Text& machine_id, const Text& hostname, const Text& random, Failure& failure) {
   stir_random(random);
   if (machine_id.size && !write_line("/files/0", machine_id)) {

@@ -35,6 +35,30 @@ TEST_CASE("registries are read in long and short form", "[base][config]") {
   CHECK(Config::parse("registries:\n", "f").registries.empty());
 }
 
+TEST_CASE("contexts are kept beside what else the file has, and one of them may be the default", "[base][config]") {
+  OwnConfig own;
+  own.write("# mine\nregistries:\n  a: file:///srv/a\n");
+  add_context_entry({"lab", "unix:/run/edge.sock", ""});
+  add_context_entry({"far", "http://127.0.0.1:7701", "/root/it's"});
+  set_default_context("lab");
+  Config config = Config::load();
+  REQUIRE(config.contexts.size() == 2);
+  CHECK(config.contexts[0] == ContextEntry{"far", "http://127.0.0.1:7701", "/root/it's"});
+  CHECK(config.contexts[1] == ContextEntry{"lab", "unix:/run/edge.sock", ""});
+  CHECK(config.default_context == "lab");
+  CHECK(config.registries.size() == 1);
+  add_context_entry({"lab", "unix:/run/other.sock", ""});
+  CHECK(Config::load().contexts[1].url == "unix:/run/other.sock");
+  // What is removed is no default any more.
+  CHECK(remove_context_entry("lab"));
+  CHECK_FALSE(remove_context_entry("lab"));
+  config = Config::load();
+  CHECK(config.contexts.size() == 1);
+  CHECK(config.default_context.empty());
+  CHECK(read_file(own.file).starts_with("# mine\nregistries:\n  a: file:///srv/a\n"));
+  for (const char* name : {"", "local", "A", "a b"}) CHECK_THROWS_AS(add_context_entry({name, "unix:/x", ""}), Error);
+}
+
 TEST_CASE("a fault in the configuration is told with its place", "[base][config]") {
   const auto message = [](const std::string& yaml) -> std::string {
     try {
@@ -50,6 +74,9 @@ TEST_CASE("a fault in the configuration is told with its place", "[base][config]
   CHECK(message("registries:\n  a: {in_place: maybe}\n") == "f:2:17: true or false is expected");
   CHECK(message("registries:\n  a: {}\n") == "f:2:3: registry 'a' has no 'url'");
   CHECK(message("registries:\n  A: file:///x\n") == "f:2:3: 'A' is no valid name of a registry");
+  CHECK(message("contexts:\n  a: {uri: x}\n") == "f:2:7: unknown key 'uri'");
+  CHECK(message("contexts:\n  local: unix:/x\n") == "f:2:3: 'local' is no valid name of a context");
+  CHECK(message("defaults: {contxt: a}\n") == "f:1:12: unknown key 'contxt'");
   CHECK(message("registries: [1]\n") == "f:1:13: a mapping of names to registries is expected");
   CHECK(message("version: 2\n") == "f:1:10: version 1 is what this dsec knows");
   CHECK(message("a: [\n").starts_with("f:2:1: no valid YAML"));
@@ -95,7 +122,7 @@ TEST_CASE("adding and removing a registry leaves the rest of the file as it is",
   CHECK((status.st_mode & 07777) == 0600);
 
   const std::string text =
-      "# ours\ndefaults: {x: 1}\n\nregistries:   # where layers live\n    # the old one\n    old:\n"
+      "# ours\noffline: false\n\nregistries:   # where layers live\n    # the old one\n    old:\n"
       "        url: file:///old\n\n    # the next\n    next: file:///next  # fast\n\n# end\npresets:\n  p: []\n";
   own.write(text);
   add_registry_entry({"new", "3fs:///m/x", false, true});

@@ -301,6 +301,21 @@ TEST_CASE("the last of several records and long names counts, and an empty one t
   CHECK(tree.at("yes").entry.mtime == Timestamp{16, 0});
 }
 
+TEST_CASE("of several extended headers in a row the last counts, and a long name between them stays",
+          "[layers][archive]") {
+  TarBuilder tar;
+  tar.extended('x', TarBuilder::record("path", "one") + TarBuilder::record("gid", "5") +
+                        TarBuilder::record("SCHILY.xattr.user.a", "1"));
+  tar.raw("././@LongLink", {.type = 'L', .data = "long" + std::string(1, '\0')});
+  tar.extended('x', TarBuilder::record("uid", "6"));
+  tar.raw("short", {});
+  const RecordedTree tree = read_tar(tar);
+  CHECK(tree.listing() == "long");
+  CHECK(tree.at("long").entry.uid == 6);
+  CHECK(tree.at("long").entry.gid == 0);
+  CHECK(tree.at("long").entry.xattrs.empty());
+}
+
 TEST_CASE("a slash at the end of a name makes a directory only of what has no content", "[layers][archive]") {
   const RecordedTree tree = read_tar(TarBuilder()
                                          .file("file/", "content")

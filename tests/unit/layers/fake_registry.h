@@ -16,6 +16,8 @@ struct FakeRegistry {
   dsec::Json root;
   /// Called with the index of the piece and the digest before each half of a blob.
   std::function<void(const dsec::Digest&, int)> before = [](const dsec::Digest&, int) {};
+  /// What a place gives of a blob that the next one gives rightly; empty: nothing.
+  std::function<std::string(const dsec::Digest&)> at_first = [](const dsec::Digest&) { return std::string(); };
   std::atomic<bool> cancelled = false;
   std::atomic<int> now = 0, most = 0;
 };
@@ -29,16 +31,20 @@ class FakeImage : public dsec::engine::RemoteImage {
   }
   std::string manifest(const dsec::Digest& digest) override { return bytes(digest); }
   std::string document(const dsec::Digest& digest) override { return bytes(digest); }
-  void fetch(const dsec::Digest& digest, std::uint64_t size,
-             const std::function<void(std::string_view)>& sink) override {
+  void fetch(const dsec::Digest& digest, std::uint64_t size, Sink& sink) override {
     int seen = registry_.most;
     for (const int now = ++registry_.now; now > seen && !registry_.most.compare_exchange_weak(seen, now);) continue;
     const std::string content = bytes(digest);
     REQUIRE(content.size() == size);
+    if (const std::string wrong = registry_.at_first(digest); !wrong.empty()) {
+      sink.piece(wrong);
+      registry_.before(digest, 0);
+      sink.anew();
+    }
     registry_.before(digest, 0);
-    sink(std::string_view(content).substr(0, size / 2));
+    sink.piece(std::string_view(content).substr(0, size / 2));
     registry_.before(digest, 1);
-    sink(std::string_view(content).substr(size / 2));
+    sink.piece(std::string_view(content).substr(size / 2));
     --registry_.now;
   }
   void cancel() override { registry_.cancelled = true; }

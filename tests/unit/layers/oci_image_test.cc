@@ -337,6 +337,29 @@ TEST_CASE("a file with holes in an image archive is read whole", "[layers][oci]"
   CHECK(read_image(kDocker, (work.path() / "d.tar").native()).listing == "f");
 }
 
+TEST_CASE("an image of a docker archive may be named in docker's short form or in its long one", "[layers][oci]") {
+  const TempDirectory work(fs::temp_directory_path());
+  ImageBuilder scratch(work.path() / "scratch");
+  Json manifest = Json::array();
+  TarBuilder tar;
+  // As docker saves them, and as podman does.
+  for (const std::string tag : {"short:1", "docker.io/library/long:latest", "localhost/own:latest"}) {
+    const std::string config = scratch.config({layer(tag.substr(0, 2))}).dump();
+    const std::string name = Digest::of(config).hex();
+    tar.file(name + ".json", config).file(name + ".tar", layer(tag.substr(0, 2)).blob);
+    manifest.push_back({{"Config", name + ".json"}, {"RepoTags", {tag}}, {"Layers", {name + ".tar"}}});
+  }
+  write_file_atomic(work.path() / "d.tar", tar.file("manifest.json", manifest.dump()).str());
+  const std::string file = (work.path() / "d.tar").native() + ":";
+  for (const char* name : {"short:1", "library/short:1", "docker.io/library/short:1"})
+    CHECK(read_image(kDocker, file + name).listing == "sh");
+  for (const char* name : {"long", "long:latest", "docker.io/library/long"})
+    CHECK(read_image(kDocker, file + name).listing == "do");
+  CHECK(read_image(kDocker, file + "localhost/own").listing == "lo");
+  for (const char* name : {"short", "own", "library"})
+    CHECK(has(refusal_of(kDocker, file + name), "it holds short:1, docker.io/library/long:latest"));
+}
+
 TEST_CASE("links in a docker archive lead to its own files alone", "[layers][oci]") {
   const TempDirectory work(fs::temp_directory_path());
   ImageBuilder scratch(work.path() / "scratch");

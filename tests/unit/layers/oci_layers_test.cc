@@ -77,6 +77,8 @@ TEST_CASE("a marker may be longer than a name, but what it deletes may not", "[l
   const std::string longest(255, 'n');
   CHECK(collapsed({TarBuilder().dir("d").file("d/" + longest).file("d/kept"), TarBuilder().file("d/.wh." + longest)}) ==
         "d/ d/kept");
+  CHECK(collapsed({TarBuilder().file(longest).file("x"),
+                   TarBuilder().file(".wh." + longest).hardlink(".wh.x", ".wh." + longest)}) == "");
   CHECK(refusal_of({TarBuilder().file(".wh." + longest + "n")}).find("longer than the 255 bytes") != std::string::npos);
   CHECK(refusal_of({TarBuilder().file(longest + "n")}).find("longer than the 255 bytes") != std::string::npos);
 }

@@ -2,6 +2,7 @@
 #include <condition_variable>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <utility>
 
 #include "core/base/error.h"
 #include "layers/oci/image_source.h"
@@ -34,6 +35,27 @@ std::string told(FakeRegistry& registry) {
   }
   return "accepted";
 }
+
+/// Tells when something of a layer has been read.
+class Watched : public Progress {
+ public:
+  explicit Watched(std::string layer) : layer_(std::move(layer)) {}
+  void advance(std::string_view step, std::uint64_t, std::uint64_t) override {
+    const std::lock_guard guard(mutex_);
+    read_ = read_ || step.starts_with(layer_);
+    moved_.notify_all();
+  }
+  bool wait(std::chrono::seconds most) {
+    std::unique_lock lock(mutex_);
+    return moved_.wait_for(lock, most, [&] { return read_; });
+  }
+
+ private:
+  const std::string layer_;
+  std::mutex mutex_;
+  std::condition_variable moved_;
+  bool read_ = false;
+};
 
 ImageBuilder::Layer layer(const std::string& name) { return {TarBuilder().file(name, name).str(), {}}; }
 
@@ -68,27 +90,26 @@ TEST_CASE("a layer is read while the one behind it arrives", "[layers][oci][remo
   FakeRegistry registry;
   const auto first = layer("a"), second = layer("b");
   registry.root = registry.builder.image({first, second});
-  const Digest last = Digest::of(second.blob);
-  std::mutex mutex;
-  std::condition_variable moved;
-  bool read = false;
+  Watched watch("layer 1 of 2");
   registry.before = [&](const Digest& digest, int) {
-    std::unique_lock lock(mutex);
-    if (digest == last) CHECK(moved.wait_for(lock, std::chrono::seconds(60), [&] { return read; }));
-  };
-  /// Told of each layer that is read.
-  struct Watch : Progress {
-    std::function<void(std::string_view)> on;
-    void advance(std::string_view step, std::uint64_t, std::uint64_t) override { on(step); }
-  } watch;
-  watch.on = [&](std::string_view step) {
-    const std::lock_guard guard(mutex);
-    read = read || step.starts_with("layer 1 of 2");
-    moved.notify_all();
+    if (digest == Digest::of(second.blob)) CHECK(watch.wait(std::chrono::seconds(60)));
   };
   ImageSource source("//h.example/x:1", opener(registry), registry.directory.path());
   source.examine({.platform = "linux/amd64"}, watch);
-  CHECK(read);
+  CHECK(watch.wait(std::chrono::seconds(0)));
+}
+
+TEST_CASE("a layer is read while the rest of it arrives", "[layers][oci][remote]") {
+  FakeRegistry registry;
+  const ImageBuilder::Layer only{TarBuilder().file("a", "a").file("b", std::string(1 << 20, 'b')).str(), {}};
+  registry.root = registry.builder.image({only});
+  Watched watch("layer 1 of 1");
+  registry.before = [&](const Digest& digest, int half) {
+    if (digest == Digest::of(only.blob) && half == 1) CHECK(watch.wait(std::chrono::seconds(60)));
+  };
+  ImageSource source("//h.example/x:1", opener(registry), registry.directory.path());
+  source.examine({.platform = "linux/amd64"}, watch);
+  CHECK(watch.wait(std::chrono::seconds(0)));
 }
 
 TEST_CASE("what fails while a layer arrives ends the import", "[layers][oci][remote]") {
@@ -100,6 +121,33 @@ TEST_CASE("what fails while a layer arrives ends the import", "[layers][oci][rem
   };
   CHECK_THAT(told(registry), Contains("layer 2 of 2") && Contains("the registry went away"));
   CHECK(files_in(registry.directory.path()) == std::vector<std::string>{"layout"});
+}
+
+TEST_CASE("a layer that comes wrong at first is read once more from where it is right", "[layers][oci][remote]") {
+  FakeRegistry registry;
+  const auto first = layer("a"), second = layer("b");
+  registry.root = registry.builder.image({first, second});
+  const std::string right = listing_of(registry);
+  Watched watch("layer 2 of 2");
+  std::string wrong;
+  SECTION("another archive") { wrong = TarBuilder().file("evil", "x").file(".wh.a", "").str(); }
+  SECTION("one that is damaged") {
+    wrong = second.blob;
+    wrong[100] ^= 1;
+  }
+  SECTION("none at all, and shorter") { wrong = "no archive"; }
+  registry.at_first = [&](const Digest& digest) { return digest == Digest::of(second.blob) ? wrong : std::string(); };
+  bool taken_back = false;
+  registry.before = [&](const Digest& digest, int) {
+    // So that what is wrong has been read when it is taken back, where it can be.
+    if (digest == Digest::of(second.blob) && !std::exchange(taken_back, true)) watch.wait(std::chrono::seconds(1));
+  };
+  ImageSource source("//h.example/x:1", opener(registry), registry.directory.path());
+  source.examine({.platform = "linux/amd64"}, watch);
+  RecordedTree tree;
+  source.emit(0, tree);
+  CHECK(tree.listing() == right);
+  CHECK(taken_back);
 }
 
 TEST_CASE("downloads that nobody waits for any more are cancelled", "[layers][oci][remote]") {

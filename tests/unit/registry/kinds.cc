@@ -62,7 +62,9 @@ Reply MemoryRegistry::operator()(const Seen& seen) const {
       if (seen.method != "PUT") return give(seen, state_->manifests[repository], rest);
       state_->manifests[repository][rest] = seen.body;
       state_->manifests[repository][Digest::of(seen.body).str()] = seen.body;
-      return answer("201 Created");
+      const Json manifest = parse_json(seen.body, "a manifest");
+      if (!state_->referrers || !manifest.contains("subject")) return answer("201 Created");
+      return answer("201 Created", {"OCI-Subject: " + json_string(manifest["subject"], "digest")});
     }
   return answer("404 Not Found");
 }

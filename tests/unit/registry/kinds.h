@@ -19,6 +19,7 @@ class MemoryRegistry {
     std::map<std::string, Contents> blobs, manifests;     ///< by repository
     bool deletes = true;                                  ///< manifests may be deleted
     bool catalogue = true;                                ///< it is shown
+    bool referrers = false;                               ///< it keeps lists of what refers to a manifest
     /// Called with each request before it is answered.
     std::function<void(const dsec::test::Seen&)> before;
   };

@@ -1,7 +1,11 @@
 #include "registry/store/verify.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 
+#include "core/engine/mapped_blob.h"
 #include "registry/gc/gc.h"
 #include "registry/store/disk_use.h"
 #include "tests/unit/registry/registry_fixture.h"
@@ -45,6 +49,32 @@ TEST_CASE("verification names each missing, truncated and altered blob", "[regis
   // Bringing the same bytes in again mends it.
   put_layer(scratch.store, "base/x", "1", "metadata", "data");
   CHECK(verify(scratch.store).problems.empty());
+}
+
+TEST_CASE("a blob that the memory of guests can map ends with a hole, and is the same blob", "[registry][verify]") {
+  Scratch scratch;
+  const std::string data = random_bytes((2 << 20) + 4096, 7);
+  const auto layer = put_layer(scratch.store, "base/x", "1", "meta 1", data);
+  const std::uint64_t used = disk_use(scratch.store).layers_bytes;
+  for (const BlobRole role : {BlobRole::Meta, BlobRole::Data}) {
+    const Blob& blob = layer.manifest.images[0].blob(role);
+    fs::resize_file(scratch.store.blob_file(blob.digest), engine::mapped_size(blob.size));
+  }
+  CHECK(verify(scratch.store).problems.empty());
+  CHECK(disk_use(scratch.store).layers_bytes == used);
+  // Nor does it come in again when it is there.
+  const fs::path file = scratch.store.blob_file(Digest::of(data));
+  const auto before = fs::last_write_time(file);
+  put_layer(scratch.store, "base/y", "1", "meta 2", data);
+  CHECK(fs::last_write_time(file) == before);
+  fs::permissions(file, fs::perms(0644));
+  {
+    const UniqueFd open = open_file(file, O_WRONLY);
+    CHECK(::pwrite(open.get(), "x", 1, (4 << 20) - 1) == 1);
+  }
+  const VerifyResult result = verify(scratch.store);
+  REQUIRE_FALSE(result.problems.empty());
+  CHECK_THAT(result.problems[0].what, Contains("has 4194304 bytes instead of 2101248"));
 }
 
 TEST_CASE("chunk digests that do not fit the data are found", "[registry][verify]") {

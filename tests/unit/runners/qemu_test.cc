@@ -61,6 +61,22 @@ TEST_CASE("layers are read-only drives, and the disk gives back what is deleted"
   CHECK(parse_json(nodes[3], "node")["discard"] == "unmap");
 }
 
+TEST_CASE("a disk that is served by NBD is waited for when its server is replaced", "[runners][qemu]") {
+  MachineSpec spec = machine();
+  spec.drives[1] = {.id = "disk", .file = {}, .nbd = "/machine/disk.sock", .read_only = false};
+  const auto argv = make_qemu("/qemu", Accelerator::Tcg)->command(spec);
+  const auto nodes = values_of(argv, "-blockdev");
+  REQUIRE(nodes.size() == 3);
+  CHECK(parse_json(nodes[2], "node") == Json{{"driver", "nbd"},
+                                             {"node-name", "disk"},
+                                             {"server", {{"type", "unix"}, {"path", "/machine/disk.sock"}}},
+                                             {"reconnect-delay", 60},
+                                             {"read-only", false},
+                                             {"discard", "unmap"},
+                                             {"detect-zeroes", "unmap"}});
+  CHECK(has(argv, "virtio-blk-device,drive=disk,serial=disk"));
+}
+
 TEST_CASE("a drive with a rate goes through a throttle", "[runners][qemu]") {
   MachineSpec spec = machine();
   spec.drives[1].rate = {.bytes = 1 << 20, .operations = 100};
@@ -81,6 +97,41 @@ TEST_CASE("a place for a drive has nothing in it, and a machine that goes on wai
   CHECK(node["size"] == 0);
   CHECK(has(argv, "virtio-blk-device,drive=none2,serial=none2"));
   CHECK(values_of(argv, "-incoming") == std::vector<std::string>{"defer"});
+}
+
+TEST_CASE("layers that are memory of the guest are mapped read-only, in a machine that has room for them",
+          "[runners][qemu]") {
+  MachineSpec spec = machine();
+  spec.has_pmem_room = true;
+  const auto without = make_qemu("/qemu", Accelerator::Tcg)->command(spec);
+  spec.pmem = {{.id = "l0m", .file = "/drives/l0,m", .size = 2 << 20},
+               {.id = "l0d", .file = "/drives/l0d", .size = 4 << 20}};
+  const auto argv = make_qemu("/qemu", Accelerator::Tcg)->command(spec);
+  CHECK(values_of(argv, "-M")[0].starts_with("q35,"));
+  CHECK(values_of(argv, "-m") == std::vector<std::string>{"512M,maxmem=262656M"});
+  const Json memory = parse_json(values_of(argv, "-object")[1], "object");
+  CHECK(memory["mem-path"] == "/drives/l0,m");
+  CHECK(memory["size"] == 2 << 20);
+  CHECK(memory["readonly"] == true);
+  CHECK(memory["share"] == true);
+  CHECK(has(argv, "virtio-pmem-pci,id=l0d,memdev=memory-l0d,multifunction=on,addr=19.1"));
+  // Of a machine that goes on from one without them all else is the same.
+  REQUIRE(argv.size() > without.size());
+  std::size_t same = 0;
+  for (const std::string& word : argv) same += same < without.size() && word == without[same];
+  CHECK(same == without.size());
+  for (const std::string& word : argv)
+    CHECK_FALSE((word.starts_with("virtio-") && word.find("-device") != std::string::npos));
+}
+
+TEST_CASE("memory that a guest's kernel could not describe is refused", "[runners][qemu]") {
+  const auto qemu = make_qemu("/qemu", Accelerator::Tcg);
+  MachineSpec spec = machine();
+  spec.has_pmem_room = true;
+  spec.pmem = {{.id = "p0", .file = "/x", .size = (2 << 20) + 4096}};
+  CHECK_THROWS_WITH(qemu->check(spec), Catch::Contains("no multiple of 2 MiB"));
+  spec.pmem[0].size = (256ull << 30) + (2 << 20);
+  CHECK_THROWS_WITH(qemu->check(spec), Catch::Contains("has room for"));
 }
 
 TEST_CASE("what QEMU's microvm cannot have is refused by name", "[runners][qemu]") {

@@ -1,4 +1,5 @@
-"""One suite for all backends: a test here knows nothing of the one that it runs on. DSEC_BACKENDS names others."""
+"""One suite for all backends, and for sandboxes of an edge: a test here knows nothing of the one that it runs on.
+DSEC_BACKENDS names others; "edge" is containers through a context."""
 
 import os
 import shutil
@@ -9,6 +10,7 @@ import leftovers
 import pytest
 import rootfs
 from on_backend import OnBackend
+from on_edge import OnEdge
 
 BACKENDS = os.environ.get("DSEC_BACKENDS", "container microvm").split()
 
@@ -17,11 +19,12 @@ BACKENDS = os.environ.get("DSEC_BACKENDS", "container microvm").split()
 def world(request):
     """A home with the base layer base/box, for all tests of one backend: what they leave fails the last of them."""
     folder = Path(tempfile.mkdtemp(prefix="dsec-test-"))
-    dsec = OnBackend(folder / "home", folder, request.param)
+    through_edge = request.param == "edge"
+    dsec = OnEdge(folder / "home", folder) if through_edge else OnBackend(folder / "home", folder, request.param)
     rootfs.import_base(dsec, files={
         "srv/index.html": "hello\n", "srv/big": b"x" * 1_000_000, "whole/a": "a\n", "whole/b/c": "c\n", "renewed/old": "o\n",
         "script": "#!/bin/sh\n", "etc/machine-id": "0123456789abcdef0123456789abcdef\n"})
-    if request.param != "container":
+    if request.param == "microvm":
         dsec.give_kernel(request.getfixturevalue("kernel_home"))
     yield dsec
     try:

@@ -153,6 +153,8 @@ TEST_CASE("what is wrong or not supported is told with line and instruction", "[
        "Dockerfile:2: ADD: --checksum=sha256:1 is not supported: sha256:HEX is expected"},
       {"FROM a\nADD https://host/r.git#main:sub /y",
        "Dockerfile:2: ADD: a folder of a repository is not supported: 'https://host/r.git#main:sub'"},
+      {"FROM a\nADD https://host/r.git?branch=main&token=1 /y",
+       "Dockerfile:2: ADD: a repository's URL with a query is not supported: 'https://host/r.git?…'"},
       {"FROM a\nADD https://user:secret@host/r.git#main:sub /y",
        "Dockerfile:2: ADD: a folder of a repository is not supported: 'https://…@host/r.git#main:sub'"},
       {"FROM a\nCOPY --checksum=sha256:1 x /y", "Dockerfile:2: COPY: the flag --checksum is unknown or not supported"},

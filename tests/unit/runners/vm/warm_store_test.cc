@@ -21,7 +21,8 @@ struct Home {
   }
   fs::path path() const { return place.path(); }
   WarmMachine machine(std::uint64_t memory = 256 << 20, unsigned cpus = 2, const char* option = "microvm") const {
-    return describe_warm_machine(kernel, path() / "qemu", Accelerator::Tcg, memory, cpus, {"qemu", "-M", option});
+    return describe_warm_machine(kernel, path() / "qemu", Accelerator::Tcg, memory, cpus, false,
+                                 {"qemu", "-M", option});
   }
   WarmGuest keep(const WarmMachine& machine, const std::string& content = "state") const {
     std::ofstream(path() / "saved") << content;
