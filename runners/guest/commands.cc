@@ -545,7 +545,6 @@ void start_command(Client& client, Buffer frame, Session* shell_of) {
   command->entry = entry;
   entry->config = &keeper.config;
   entry->init_pidfd = keeper.init_pidfd;
-  entry->self_pidfd = keeper.self_pidfd;
   entry->input = entry->output = entry->error = entry->place = entry->control = entry->terminal = -1;
   entry->tty = command->tty;
   // The sandbox's own is made when the image lacks it, as images expect; one that a caller names must be there.

@@ -15,7 +15,7 @@ int fail(Entry& entry, const char* step, const char* object, long result) {
   return entry.failure.set(step, object, result);
 }
 
-// After this the command is the OOM killer's first choice, and the keeper, PID 1 and the host are not.
+// Who is started after this is the OOM killer's first choice; the keeper, PID 1 and the host are not.
 int prefer_for_oom(const Config& config) {
   const long fd = open_at(-100, "/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
   if (fd < 0) return static_cast<int>(fd);
@@ -93,7 +93,6 @@ long place_session(unsigned at) {
 int run_command(void* argument) {
   Entry& entry = *static_cast<Entry*>(argument);
   const Config& config = *entry.config;
-  if (const int error = prefer_for_oom(config)) return fail(entry, "set the OOM preference", "", error);
 
   // Descriptors first: once inside, nothing of the keeper's may be open. 3 is the way in, 4… are the limits.
   constexpr unsigned kFirstLimit = 4;
@@ -161,18 +160,16 @@ int run_command(void* argument) {
   return execute(entry);
 }
 
-}  // namespace
-
-bool is_on_its_way(const Entry& entry) { return __atomic_load_n(&entry.on_its_way, __ATOMIC_ACQUIRE) != 0; }
-
-bool begin_entry(Entry& entry) {
-  // For our children only, and for this one only: whoever else we start belongs outside.
+// The usher: a child that leads the command in and ends. The command cannot set its own OOM preference: as long as it
+// shares the keeper's memory, the kernel sets that of both, except for who was cloned with CLONE_VFORK.
+int bring_in(void* argument) {
+  Entry& entry = *static_cast<Entry*>(argument);
+  if (const int error = prefer_for_oom(*entry.config)) return fail(entry, "set the OOM preference", "", error);
   const long joined = sys(__NR_setns, entry.init_pidfd, CLONE_NEWPID);
-  if (joined < 0) return fail(entry, "join the pid namespace", "", joined), false;
+  if (joined < 0) return fail(entry, "join the pid namespace", "", joined);
   clone_args args = {};
-  // Not CLONE_VFORK: a child that is stopped from inside must not stop the keeper.
-  args.flags = CLONE_VM | CLONE_CHILD_CLEARTID | CLONE_INTO_CGROUP;
-  args.exit_signal = SIGCHLD;
+  // Not CLONE_VFORK: whoever is inside could stop the command on its way. Its exit signal is ours.
+  args.flags = CLONE_VM | CLONE_PARENT | CLONE_CHILD_CLEARTID | CLONE_INTO_CGROUP;
   args.child_tid = reinterpret_cast<uint64_t>(&entry.on_its_way);
   args.cgroup = static_cast<uint64_t>(entry.cgroup);
   entry.late_procs = -1;
@@ -186,11 +183,27 @@ bool begin_entry(Entry& entry) {
     if (entry.late_procs >= 0) pid = clone_on_stack(args, entry.stack, sizeof entry.stack, run_command, &entry);
     if (entry.late_procs >= 0) close_fd(entry.late_procs);
   }
-  // What we are in can always be asked for.
-  sys(__NR_setns, entry.self_pidfd, CLONE_NEWPID);
-  if (pid < 0) return fail(entry, "clone into the sandbox", "", pid), false;
+  if (pid < 0) return fail(entry, "clone into the sandbox", "", pid);
   entry.pid = static_cast<int>(pid);
-  return true;
+  return 0;
+}
+
+}  // namespace
+
+bool is_on_its_way(const Entry& entry) { return __atomic_load_n(&entry.on_its_way, __ATOMIC_ACQUIRE) != 0; }
+
+bool begin_entry(Entry& entry) {
+  clone_args args = {};
+  // Nobody inside sees the usher, so nobody can stop it, and us with it.
+  args.flags = CLONE_VM | CLONE_VFORK | CLONE_FILES;
+  args.exit_signal = SIGCHLD;
+  const long usher = clone_on_stack(args, entry.usher_stack, sizeof entry.usher_stack, bring_in, &entry);
+  if (usher < 0) return fail(entry, "clone", "", usher), false;
+  int status = 0;
+  sys(__NR_wait4, usher, &status, 0, nullptr);
+  if (status == 0) return true;
+  if (!entry.failure.failed()) fail(entry, "bring in", "the command", -EINTR);
+  return false;
 }
 
 }  // namespace dsec::guest

@@ -11,7 +11,7 @@ namespace dsec::guest {
 /// keeper's memory, so this must stay where it is.
 struct Entry {
   const Config* config;
-  int init_pidfd, self_pidfd;
+  int init_pidfd;
   int cgroup;                ///< of this command, or of the sandbox
   int input, output, error;  ///< become 0, 1, 2
   int late_procs;            ///< cgroup.procs of `cgroup` when it can only be joined last; -1: it was cloned into
@@ -29,6 +29,7 @@ struct Entry {
   Failure failure;      ///< set then if it does not run
   bool not_found;       ///< the failure is that there is no such program
 
+  alignas(16) char usher_stack[2048];
   alignas(16) char stack[12288];
 };
 

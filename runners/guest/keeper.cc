@@ -198,10 +198,10 @@ bool start_sandbox(Failure& failure) {
   if (piped < 0) return failure.set("make a pipe", "", piped), false;
   const long self = sys(__NR_pidfd_open, keeper.self_pid, 0);
   if (self < 0) return failure.set("open a pidfd of", "the keeper", self), false;
-  keeper.self_pidfd = static_cast<int>(self);
-  if (!begin_init(keeper.config, alive[0], keeper.self_pidfd, failure)) return false;
+  if (!begin_init(keeper.config, alive[0], static_cast<int>(self), failure)) return false;
   keeper.init_pid = finish_init(prepare_beside_init(failure), failure);
   if (keeper.init_pid < 0) return false;
+  close_fd(static_cast<int>(self));
   close_fd(alive[0]);
   // alive[1] stays open for as long as we live.
   const long pidfd = sys(__NR_pidfd_open, keeper.init_pid, 0);

@@ -127,7 +127,7 @@ struct Lingering {
 struct Keeper {
   Config config;
   int origin_network;  ///< the namespace to come back to from the machine's; 0: nothing goes out there
-  int epoll, directory, commands_log, origin_namespace, init_pid, init_pidfd, self_pid, self_pidfd;
+  int epoll, directory, commands_log, origin_namespace, init_pid, init_pidfd, self_pid;
   uint64_t start_ticks;
   SpoolDirectory spool_directory;
   Source listener, signals;

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from pathlib import Path
 
 import host
 import pytest
@@ -39,6 +40,16 @@ def test_what_exceeds_its_memory_is_killed_and_told_with_limit_and_peak(dsec, bo
         assert 0.95 * 64 * MIB <= peak <= 1.05 * 64 * MIB
     else:
         assert peak is None
+
+
+def test_only_what_a_sandbox_runs_is_preferred_when_the_host_runs_out_of_memory(dsec, box):
+    own = Path("/proc/self/oom_score_adj").read_text()
+    dsec.ok("create", "--name", "c", box)
+    session = dsec.ok("session", "open", "c").strip()
+    for verb in (["exec", "c"], ["session", "run", "c", session]):
+        assert dsec.ok(*verb, "--", "cat", "/proc/self/oom_score_adj") == "500\n"
+    keeper = dsec.json("inspect", "c")[0]["keeper_pid"]
+    assert Path(f"/proc/{keeper}/oom_score_adj").read_text() == own
 
 
 def test_json_tells_the_same(dsec, box):
