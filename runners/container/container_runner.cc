@@ -124,7 +124,9 @@ class ContainerRunner final : public engine::Runner {
       throw usage_error("working directory " + quote(spec.workdir) + " is not absolute");
     Channel keeper = keeper_of(directory);
     egress_.ensure(directory, [&] { return pidfd_of_init(directory); });
-    return start_exec(directory, std::move(keeper), spec);
+    std::unique_ptr<engine::ExecStream> stream = start_exec(directory, std::move(keeper), spec);
+    namespaces_.begin();
+    return stream;
   }
 
   std::unique_ptr<engine::OpenOperation> begin(const fs::path& directory,

@@ -15,7 +15,7 @@ class NamespaceSupply {
   std::unique_ptr<NewUserNamespace> take();
   /// For a sandbox that is about to be made.
   void prepare() noexcept;
-  /// For the one after that; its network is made when begin() is called.
+  /// For the one after that; its network is made when begin() is called, which keeps a processor busy.
   void refill() noexcept;
   void begin() noexcept;
   void clear();

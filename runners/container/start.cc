@@ -89,8 +89,8 @@ class Starter {
     const int pid = await_start(keeper);
     if (spec_.limits.cpu_class == CpuClass::Batch) cgroups.begin_idle();
     keeper.finish();
-    // From now on the processors are the sandbox's, which leaves some room.
-    parts_.namespaces.begin();
+    // From now on the processors are the sandbox's, which leaves some room; but not while its command is on its way.
+    if (!spec_.made_for_command) parts_.namespaces.begin();
     return pid;
   }
 

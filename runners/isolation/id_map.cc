@@ -156,12 +156,14 @@ class NewUserNamespace::Child {
   }
   Child(const Child&) = delete;
   ~Child() {
-    ::kill(pid_, SIGKILL);
+    end();
     while (::waitpid(pid_, nullptr, __WALL) < 0 && errno == EINTR) {
     }
   }
 
   pid_t pid() const noexcept { return pid_; }
+  /// Begins it: the destructor waits for that.
+  void end() const noexcept { ::kill(pid_, SIGKILL); }
   UniqueFd wait_for_network() {
     while (!orders.await(Orders::kDone))
       if (!lives()) throw failure("the process that makes the network namespace was killed");
@@ -193,7 +195,7 @@ NewUserNamespace::NewUserNamespace(const IdMap& map, Network network)
   if (network == Network::With) {
     begin_network();
   } else if (network == Network::Without) {
-    ::kill(child_->pid(), SIGKILL);
+    child_->end();
   }
 }
 
@@ -202,8 +204,9 @@ bool NewUserNamespace::maker_lives() const noexcept { return child_->lives(); }
 void NewUserNamespace::begin_network() noexcept { child_->orders.enter(Orders::kMapped); }
 
 UniqueFd NewUserNamespace::take_network() {
-  const std::unique_ptr<Child> child = std::move(child_);
-  return child->wait_for_network();
+  UniqueFd network = child_->wait_for_network();
+  child_->end();
+  return network;
 }
 
 UniqueFd make_network_namespace() {

@@ -69,8 +69,7 @@ class NewUserNamespace {
   void begin_network() noexcept;
   /// The child, which ends with the thread that called the constructor.
   bool maker_lives() const noexcept;
-  /// Waits until the network namespace is there and ends the child; once, and only after Network::With or
-  /// begin_network(). Throws Error.
+  /// Waits until the network namespace is there; once, and only after Network::With or begin_network(). Throws Error.
   UniqueFd take_network();
 
   class Child;
