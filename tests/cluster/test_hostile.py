@@ -127,6 +127,14 @@ def test_large_bodies_are_bounded_all_together(edge):
     assert until(lambda: answers(edge))
 
 
+def test_bodies_of_commands_that_run_take_no_room_of_others(edge):
+    large = {"argv": ["sleep", "1000"], "of no meaning": "x" * 7_900_000}
+    streams = [wire.upgrade(edge.url, "POST", "/v1/sandboxes/box/commands", large) for _ in range(10)]
+    assert wire.ask(edge.url, "POST", "/v1/sandboxes/box/commands", large | {"argv": ["true"]})[0] == 200
+    for stream in streams:
+        stream.close()
+
+
 def test_thousands_of_idle_connections_cost_little_and_stop_nobody(edge):
     count = 3000
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -166,6 +166,7 @@ class Connection final : public ServedConnection, public std::enable_shared_from
     state_ = State::Streaming;
     upgraded_ = !form.protocol.empty() && head_.upgrade == form.protocol;
     patient_ = form.patient;
+    if (form.body_is_done) release_body();
     status_ = upgraded_ ? 101 : 200;
     quiet_ = chunk(form.quiet);
     std::string text =

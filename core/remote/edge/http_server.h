@@ -47,6 +47,8 @@ struct StreamForm {
   std::string quiet;     ///< sent when there was nothing else for ServerLimits::keep_alive; empty: nothing
   /// The client may take what is sent as late as it likes; else within ServerLimits::stall_time.
   bool patient = false;
+  /// Nothing of the request's body is needed any more: the room that it takes of ServerLimits::held_bytes is free.
+  bool body_is_done = false;
 };
 
 /// A request that is refused before its body is read.
