@@ -224,7 +224,10 @@ class Edge::Service final : public RequestHandler {
         if (*fd) readiness_.forget(fd->get());
         fd->reset();
       };
-      const auto not_yet = [exchange, forget, id] {
+      // One answer: what comes later on the connection is another request's.
+      const auto told = std::make_shared<bool>(false);
+      const auto not_yet = [exchange, forget, id, told] {
+        if (std::exchange(*told, true)) return;
         exchange->answer({.status = 202, .body = canonical_json({{"id", id}}), .extra = {}});
         forget();
       };
@@ -232,11 +235,12 @@ class Edge::Service final : public RequestHandler {
       exchange->on_drain(not_yet);
       exchange->after(time, not_yet);
       if (!*fd) return;
-      readiness_.when(fd->get(), Ready::ToRead, [this, weak = std::weak_ptr<Exchange>(exchange), id, forget] {
+      readiness_.when(fd->get(), Ready::ToRead, [this, weak = std::weak_ptr<Exchange>(exchange), id, forget, told] {
         const std::shared_ptr<Exchange> there = weak.lock();
         if (!there) return;
-        there->in_turn([this, there, id, forget] {
+        there->in_turn([this, there, id, forget, told] {
           forget();
+          if (std::exchange(*told, true)) return;
           by(quick_, there, id, [this, there, id] { tell_end(there, id); });
         });
       });
