@@ -197,6 +197,17 @@ def test_on_sigterm_what_was_asked_is_answered_and_streams_are_told(lab):
     lab.edge.start()
 
 
+def test_a_sandbox_that_does_not_answer_keeps_no_edge_from_its_end(host):
+    edge = host.edge("--drain", "1s")
+    host.ok("run", "-d", "--name", "silent", "base/box", "--", "nc", "-l", "-p", "8080", "-e", "sleep", "1000")
+    request = {"method": "GET", "path": "/", "headers": [], "body": "", "host": "x"}
+    assert until(lambda: host.run("exec", "silent", "--", "sh", "-c", "netstat -ltn | grep -q :8080").code == 0)
+    with wire.upgrade_begun(edge.url, "POST", "/v1/sandboxes/silent/ports/8080/http", request):
+        assert until(lambda: "dsec_edge_transfers 1\n" in wire.ask(edge.url, "GET", "/v1/metrics")[2])
+        edge.process.send_signal(signal.SIGTERM)
+        assert edge.process.wait(20) == 0
+
+
 def test_waiting_takes_no_thread_and_ends_with_the_sandbox(lab):
     lab.ok("create", "--name", "box", "base/box")
     threads = len(os.listdir(f"/proc/{lab.edge.process.pid}/task"))

@@ -71,7 +71,7 @@ class Edge::Service final : public RequestHandler {
     slow_.finish();
   }
 
-  void drain(milliseconds time) { server_.drain(time); }
+  bool drain(milliseconds time) { return server_.drain(time); }
 
   Body admit(const HttpHead& head) override {
     const Found found = find_route(head.method, head.target);
@@ -287,6 +287,6 @@ Edge::Edge(Engine& engine, UniqueFd listener, EdgeOptions options) {
 
 Edge::~Edge() = default;
 
-void Edge::drain(milliseconds time) { service_->drain(time); }
+bool Edge::drain(milliseconds time) { return service_->drain(time); }
 
 }  // namespace dsec::remote

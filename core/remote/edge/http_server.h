@@ -121,8 +121,8 @@ class HttpServer {
   void start(unsigned threads);
 
   std::size_t connections() const;
-  /// Takes no more connections, answers what was asked, and asks streams to end. What is left after `time` is cut: then
-  /// this is false.
+  /// Takes no more connections, answers what was asked, and asks streams to end. What is left after `time` is cut; when
+  /// somebody still works for it then, this is false.
   bool drain(std::chrono::milliseconds time);
 
  private:
