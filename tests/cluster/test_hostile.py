@@ -73,6 +73,8 @@ def test_bodies_that_mean_nothing_are_told_so(edge, body):
     ("POST", "/v1/sandboxes/box/commands", {"argv": ["true"]}, {"Dsec-Origin": "nobody"}),
     ("POST", "/v1/sandboxes/box/stop", {}, {}),
     ("POST", "/v1/sandboxes/box/stop", {"grace_ms": -5}, {}),
+    ("POST", "/v1/sandboxes/box/stop", {"grace_ms": 1 << 63}, {}),
+    ("POST", "/v1/sandboxes/box/commands/1/signal", {"signal": (1 << 32) + 9}, {}),
     ("GET", "/v1/sandboxes/box/logs?tail=x", None, {}),
     ("GET", "/v1/sandboxes/box/ports/0/stream", None, {}),
     ("GET", "/v1/sandboxes/box/ports/99999/stream", None, {}),

@@ -217,8 +217,8 @@ class Edge::Service final : public RequestHandler {
     if (lives(info)) keeper.reset(static_cast<int>(::syscall(SYS_pidfd_open, info.keeper_pid, 0)));
     // Or it has ended in between, and the number is another process's.
     if (!keeper || !lives(engine_.inspect(info.id))) return tell_end(exchange, info.id);
-    const milliseconds time =
-        std::min(kLongestWait, milliseconds(asked.number("timeout_ms").value_or(kLongestWait.count())));
+    const auto longest = static_cast<std::uint64_t>(kLongestWait.count());
+    const milliseconds time(std::min(longest, asked.number("timeout_ms").value_or(longest)));
     exchange->in_turn([this, exchange, time, id = info.id, fd = std::make_shared<UniqueFd>(std::move(keeper))] {
       const auto forget = [this, fd] {
         if (*fd) readiness_.forget(fd->get());
