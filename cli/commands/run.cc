@@ -23,17 +23,20 @@ struct Options {
   std::string status_file;
 };
 
-// Output that cannot be written ends the attendance: a sandbox that is to go at the end must not run on unattended.
+// What ends the attendance of a sandbox that is to go at the end. On this host nobody looks after it any more; one of a
+// context whose connection was lost runs on, and can be attended again.
+enum class IfItRuns { Remove, Leave };
+
 ExecResult attend_or_remove(engine::Engine& engine, const std::string& id, engine::ExecStream& stream,
-                            const AttendOptions& options, bool remove) {
+                            const AttendOptions& options, bool remove, IfItRuns if_it_runs) {
   try {
     return attend(stream, options);
   } catch (const Error&) {
     const std::exception_ptr failed = std::current_exception();
     try {
-      if (remove) engine.remove(id, true);
+      if (remove) engine.remove(id, if_it_runs == IfItRuns::Remove);
     } catch (const Error&) {
-      // Its keeper is gone, or it is being removed already: gc does the rest.
+      // It runs on, its keeper is gone, or it is being removed already: gc does the rest.
     }
     std::rethrow_exception(failed);
   }
@@ -73,7 +76,8 @@ void run(const Options& options, Invocation& call) {
     return tell_id(call.out(), "id", id);
   }
   const ExecResult result = attend_or_remove(engine, id, *stream, {exec.tty, exec.open_stdin, call.out().format()},
-                                             spec.remove_at_end && made.now);
+                                             spec.remove_at_end && made.now,
+                                             call.wiring().context().empty() ? IfItRuns::Remove : IfItRuns::Leave);
   stream.reset();
   std::string reason;
   if (name.empty()) {

@@ -68,10 +68,11 @@ UniqueFd start_resident(const Resident& resident, const ResidentStart& start) {
   const sockaddr_un address = socket_address(directory, resident.socket);
   const UniqueFd listener = seqpacket(resident.longest_message);
   ::unlink((resident.run / resident.socket).c_str());
-  const mode_t before = ::umask(0177);
-  const int bound = ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
-  ::umask(before);
-  if (bound != 0 || ::listen(listener.get(), 1024) != 0) throw system_error("listen for the " + resident.title);
+  // The mode of a socket is that of its file from the first moment on; the umask would be that of all threads.
+  if (::fchmod(listener.get(), 0600) != 0 ||
+      ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      ::listen(listener.get(), 1024) != 0)
+    throw system_error("listen for the " + resident.title);
 
   const fs::path log = resident.run / resident.log;
   const UniqueFd null = open_file("/dev/null", O_RDWR), messages = open_file(log, O_WRONLY | O_CREAT | O_TRUNC, 0600);

@@ -68,18 +68,6 @@ UniqueFd connect_tcp(const std::string& host, std::uint16_t port) {
   throw system_error("connect to " + host + ":" + service, error);
 }
 
-// Whoever comes between bind and chmod cannot connect.
-class PrivateMask {
- public:
-  PrivateMask() : before_(::umask(0177)) {}
-  ~PrivateMask() { ::umask(before_); }
-  PrivateMask(const PrivateMask&) = delete;
-  PrivateMask& operator=(const PrivateMask&) = delete;
-
- private:
-  const mode_t before_;
-};
-
 UniqueFd listen_unix(const std::string& path) {
   const sockaddr_un address = address_of(path);
   UniqueFd socket = unix_socket();
@@ -90,8 +78,9 @@ UniqueFd listen_unix(const std::string& path) {
       throw usage_error("somebody listens at " + quote(path) + " already");
     ::unlink(path.c_str());
   }
-  const PrivateMask mask;
-  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+  // Before bind, which makes a file of this mode: whoever comes in between cannot connect.
+  if (::fchmod(socket.get(), 0600) != 0 ||
+      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
       ::listen(socket.get(), 4096) != 0)
     throw system_error("listen at " + quote(path));
   return socket;

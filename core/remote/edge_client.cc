@@ -81,6 +81,16 @@ const Json& no_body() {
 }
 
 std::optional<Frame> FrameStream::next(std::optional<milliseconds> timeout) {
+  try {
+    return take(timeout);
+  } catch (const Error&) {
+    // Another thread may be sending, and wait for room that an edge which is gone does not make.
+    ::shutdown(socket_.get(), SHUT_RDWR);
+    throw;
+  }
+}
+
+std::optional<Frame> FrameStream::take(std::optional<milliseconds> timeout) {
   const auto end = steady_clock::now() + timeout.value_or(milliseconds(0));
   for (;;) {
     while (std::optional<Frame> frame = frames_.next()) {

@@ -23,12 +23,14 @@ class FrameStream {
   explicit FrameStream(UniqueFd socket) : socket_(std::move(socket)) {}
 
   /// The next one that says something; empty when `timeout` has passed. Throws Error when the edge says that something
-  /// failed, is gone, or was silent for so long that it must be.
+  /// failed, is gone, or was silent for so long that it must be: then nothing can be sent any more either.
   std::optional<Frame> next(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
   void send(FrameKind kind, std::string_view payload);
   int descriptor() const noexcept { return socket_.get(); }
 
  private:
+  std::optional<Frame> take(std::optional<std::chrono::milliseconds> timeout);
+
   UniqueFd socket_;
   FrameReader frames_;
   std::chrono::steady_clock::time_point heard_ = std::chrono::steady_clock::now();

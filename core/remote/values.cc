@@ -128,6 +128,8 @@ Json to_wire(const SandboxStats& stats) {
   put(json, "memory_peak", stats.memory_peak);
   put(json, "memory_before_pause", stats.memory_before_pause);
   put(json, "oom_kills", stats.oom_kills);
+  if (const auto& host = stats.host_memory)
+    json["host_memory"] = {{"own", host->own}, {"shared", host->shared}, {"part_of_shared", host->part_of_shared}};
   return json;
 }
 
@@ -143,6 +145,8 @@ SandboxStats stats_from_wire(const Json& json) {
   stats.memory_peak = count_member(json, "memory_peak");
   stats.memory_before_pause = count_member(json, "memory_before_pause");
   stats.oom_kills = count_member(json, "oom_kills");
+  if (const auto host = json.find("host_memory"); host != json.end())
+    stats.host_memory = {json_u64(*host, "own"), json_u64(*host, "shared"), json_u64(*host, "part_of_shared")};
   return stats;
 }
 

@@ -104,7 +104,7 @@ bool DiskServer::attend_control(int socket) {
     else if (op != "status")
       throw usage_error("unknown request " + quote(op));
     answer = {{"layers", disk_.facts().layers}, {"size", disk_.size()}, {"machines", machines_.size()}};
-    if (!compaction_error_.empty() && !compaction_) answer["problem"] = compaction_error_;
+    if (!compaction_ && !compaction_error_.empty()) answer["problem"] = compaction_error_;
   } catch (const Error& error) {
     answer = {{"error", error.message()}};
   }

@@ -152,10 +152,22 @@ void DiskStack::seal_when_in_pieces() {
   if (stack_->top()->extents().size() < most_runs_) return;
   most_runs_ += kMostRuns;
   try {
-    seal();
+    // What was written over stays in sealed layers until they are compacted, which may fail for the same pieces. A top
+    // that is not sealed is written over where it is.
+    if (own_bytes() < 2 * size()) seal();
   } catch (const Error&) {
     // The machine's write is done all the same. Whoever wants a seal is told why there is none.
   }
+}
+
+// What no other disk or snapshot has.
+std::uint64_t DiskStack::own_bytes() const {
+  std::uint64_t blocks = static_cast<std::uint64_t>(status_of(layer_file(disk_, facts_.top)).st_blocks);
+  for (const std::uint64_t number : facts_.layers) {
+    const struct stat status = status_of(layer_file(disk_, number));
+    if (status.st_nlink == 1) blocks += static_cast<std::uint64_t>(status.st_blocks);
+  }
+  return blocks * 512;
 }
 
 void DiskStack::seal() {

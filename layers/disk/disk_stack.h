@@ -29,7 +29,8 @@ class DiskStack final : public BlockTarget {
  public:
   /// A disk is compacted when it has this many layers of its own; only in need those that others share.
   static constexpr std::size_t kManyLayers = 16, kTooManyLayers = 128;
-  /// A top with this many runs of sectors is sealed by itself: a sealed layer has room for a million.
+  /// A top with this many runs of sectors is sealed by itself, since a sealed layer has room for a million, as long as
+  /// the disk's own layers have less than twice its size.
   static constexpr std::size_t kMostRuns = 1u << 18;
 
   /// `below`: open files of the layers that lie elsewhere, bottom first, which must be those that it was made on.
@@ -56,6 +57,7 @@ class DiskStack final : public BlockTarget {
  private:
   std::unique_ptr<overlaybd::WritableLayer> open_top() const;
   void seal_when_in_pieces();
+  std::uint64_t own_bytes() const;
   overlaybd::SealedLayer open_sealed(std::uint64_t number);
   const std::filesystem::path disk_;
   DiskFacts facts_;

@@ -98,17 +98,15 @@ int start(const std::string& program, const std::string& disk, const char* socke
   ::_exit(::read(ready.get(), &word, 1) == 1 ? 0 : 1);
 }
 
-// It sees nothing but the disk that it stands in: files of its own, and layers that it can read alone.
-void confine() {
-  if (::geteuid() == 0 && ::chroot(".") != 0) throw system_error("see nothing but the disk");
-  give_up_rights();
-}
-
 void serve(const std::string& disk, DiskDescriptors descriptors, UniqueFd ready) {
   if (::chdir(disk.c_str()) != 0) throw system_error("enter " + quote(disk));
+  // It sees nothing but the disk that it stands in, and that before it opens anything: a link that lies there is perhaps
+  // of the server before it, which was in the hands of the machine.
+  if (::geteuid() == 0 && ::chroot(".") != 0) throw system_error("see nothing but the disk");
   DiskStack stack(".", std::move(descriptors.below));
   DiskServer server(stack, std::move(descriptors.control), std::move(descriptors.nbd));
-  confine();
+  // Files of its own remain, and layers that it can read alone.
+  give_up_rights();
   if (ready && ::write(ready.get(), "1", 1) < 0 && errno != EPIPE) throw system_error("tell that the disk is served");
   ready.reset();
   server.run();

@@ -1,9 +1,12 @@
 """An edge: who may speak to it, what it tells, how it ends and what outlives it."""
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import stat
+import threading
 import time
 
 import pytest
@@ -114,6 +117,68 @@ def test_commands_outlive_their_edge_and_its_successor_finds_them(lab):
     assert (attached.code, attached.out) == (5, "begun\ndone\n")
 
 
+class Tunnel:
+    """Brings connections to the socket of an edge, until it cuts them; it takes new ones all the time."""
+
+    def __init__(self, edge, path):
+        self.target, self.streams, self.threads = edge.url.removeprefix("unix:"), [], []
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(path))
+        self.listener.listen()
+        self.start(self.accept)
+
+    def start(self, work, *args):
+        self.threads.append(threading.Thread(target=work, args=args))
+        self.threads[-1].start()
+
+    def end(self):
+        # Whoever waits in accept(2) is not told of a close.
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.threads[0].join()
+        self.cut()
+        for thread in self.threads[1:]:
+            thread.join()
+        for each in [self.listener, *self.streams]:
+            each.close()
+
+    def accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self.listener.accept()
+                server = socket.socket(socket.AF_UNIX)
+                server.connect(self.target)
+                self.streams += [client, server]
+                for pair in [(client, server), (server, client)]:
+                    self.start(self.pass_on, *pair)
+
+    def pass_on(self, source, to):
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                to.sendall(data)
+            to.shutdown(socket.SHUT_WR)
+
+    def cut(self):
+        for stream in self.streams:
+            with contextlib.suppress(OSError):
+                stream.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_run_that_cannot_be_followed_any_more_goes_on(host, work):
+    tunnel = Tunnel(host.edge(), work / "tunnel.sock")
+    host.ok("context", "add", "lab", f"unix:{work}/tunnel.sock")
+    client = host.popen("--context", "lab", "run", "--name", "job", "base/box", "--",
+                        "sh", "-c", "echo begun; while [ ! -e /go ]; do sleep 0.05; done; echo done; exit 5")
+    assert client.stdout.readline() == b"begun\n"
+    tunnel.cut()
+    _, said = client.communicate(timeout=20)
+    assert client.returncode == 125 and b"cannot be followed any more" in said, said
+    command = host.json("commands", "job")["exec_id"]
+    host.ok("exec", "job", "--", "touch", "/go")
+    attached = host.run("--context", "lab", "attach", "job", command)
+    assert (attached.code, attached.out) == (5, "begun\ndone\n")
+    tunnel.end()
+
+
 def test_on_sigterm_what_was_asked_is_answered_and_streams_are_told(lab):
     lab.ok("create", "--name", "box", "base/box")
     streaming = lab.popen("exec", "box", "--", "sh", "-c", "echo begun; sleep 1000")
@@ -130,6 +195,17 @@ def test_on_sigterm_what_was_asked_is_answered_and_streams_are_told(lab):
     assert lab.edge.process.wait(30) == 0
     lab.edge.process.stdout.close()
     lab.edge.start()
+
+
+def test_a_sandbox_that_does_not_answer_keeps_no_edge_from_its_end(host):
+    edge = host.edge("--drain", "1s")
+    host.ok("run", "-d", "--name", "silent", "base/box", "--", "nc", "-l", "-p", "8080", "-e", "sleep", "1000")
+    request = {"method": "GET", "path": "/", "headers": [], "body": "", "host": "x"}
+    assert until(lambda: host.run("exec", "silent", "--", "sh", "-c", "netstat -ltn | grep -q :8080").code == 0)
+    with wire.upgrade_begun(edge.url, "POST", "/v1/sandboxes/silent/ports/8080/http", request):
+        assert until(lambda: "dsec_edge_transfers 1\n" in wire.ask(edge.url, "GET", "/v1/metrics")[2])
+        edge.process.send_signal(signal.SIGTERM)
+        assert edge.process.wait(20) == 0
 
 
 def test_waiting_takes_no_thread_and_ends_with_the_sandbox(lab):

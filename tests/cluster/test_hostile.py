@@ -73,6 +73,8 @@ def test_bodies_that_mean_nothing_are_told_so(edge, body):
     ("POST", "/v1/sandboxes/box/commands", {"argv": ["true"]}, {"Dsec-Origin": "nobody"}),
     ("POST", "/v1/sandboxes/box/stop", {}, {}),
     ("POST", "/v1/sandboxes/box/stop", {"grace_ms": -5}, {}),
+    ("POST", "/v1/sandboxes/box/stop", {"grace_ms": 1 << 63}, {}),
+    ("POST", "/v1/sandboxes/box/commands/1/signal", {"signal": (1 << 32) + 9}, {}),
     ("GET", "/v1/sandboxes/box/logs?tail=x", None, {}),
     ("GET", "/v1/sandboxes/box/ports/0/stream", None, {}),
     ("GET", "/v1/sandboxes/box/ports/99999/stream", None, {}),
@@ -125,6 +127,14 @@ def test_large_bodies_are_bounded_all_together(edge):
     for stream in streams:
         stream.close()
     assert until(lambda: answers(edge))
+
+
+def test_bodies_of_commands_that_run_take_no_room_of_others(edge):
+    large = {"argv": ["sleep", "1000"], "of no meaning": "x" * 7_900_000}
+    streams = [wire.upgrade(edge.url, "POST", "/v1/sandboxes/box/commands", large) for _ in range(10)]
+    assert wire.ask(edge.url, "POST", "/v1/sandboxes/box/commands", large | {"argv": ["true"]})[0] == 200
+    for stream in streams:
+        stream.close()
 
 
 def test_thousands_of_idle_connections_cost_little_and_stop_nobody(edge):
@@ -227,15 +237,22 @@ def test_an_upload_that_is_refused_is_answered_before_its_end(edge):
 
 
 def test_more_transfers_than_there_may_be_are_told_to_come_again(host, edge):
-    host.ok("run", "-d", "--name", "talker", "base/box", "--", "sh", "-c", "echo begun; sleep 1000")
     followers = []
-    for _ in range(140):
-        stream = wire.raw(edge.url)
-        stream.settimeout(20)
-        stream.sendall(b"GET /v1/sandboxes/talker/logs?follow=true HTTP/1.1\r\nHost: x\r\n\r\n")
-        followers.append(stream)
-    heads = [stream.recv(12) for stream in followers]
-    assert sorted(heads) == [b"HTTP/1.1 200"] * 128 + [b"HTTP/1.1 503"] * 12
+
+    def heads_of(sandbox: str, count: int) -> list:
+        streams = [wire.raw(edge.url) for _ in range(count)]
+        followers.extend(streams)
+        for stream in streams:
+            stream.settimeout(20)
+            stream.sendall(b"GET /v1/sandboxes/%s/logs?follow=true HTTP/1.1\r\nHost: x\r\n\r\n" % sandbox.encode())
+        return sorted(stream.recv(12) for stream in streams)
+
+    for name in ["talker", "other", "third"]:
+        host.ok("run", "-d", "--name", name, "base/box", "--", "sh", "-c", "echo begun; sleep 1000")
+    # One sandbox may not have them all.
+    assert heads_of("talker", 70) == [b"HTTP/1.1 200"] * 64 + [b"HTTP/1.1 503"] * 6
+    assert heads_of("other", 64) == [b"HTTP/1.1 200"] * 64
+    assert heads_of("third", 2) == [b"HTTP/1.1 503"] * 2
     assert answers(edge)
     # Also of a command that says nothing more, those who are gone give their places back.
     for stream in followers:

@@ -72,11 +72,17 @@ def frames(read):
         yield kind, exactly(size)
 
 
-def upgrade(url: str, method: str, target: str, body=None, protocol: str = "dsec-frames") -> socket.socket:
+def upgrade_begun(url: str, method: str, target: str, body=None, protocol: str = "dsec-frames") -> socket.socket:
+    """As upgrade(), without its answer."""
     stream = raw(url)
     text = b"" if body is None else json.dumps(body).encode()
     stream.sendall(f"{method} {target} HTTP/1.1\r\nHost: edge\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n"
                    f"Content-Length: {len(text)}\r\n\r\n".encode() + text)
+    return stream
+
+
+def upgrade(url: str, method: str, target: str, body=None, protocol: str = "dsec-frames") -> socket.socket:
+    stream = upgrade_begun(url, method, target, body, protocol)
     head = b""
     while not head.endswith(b"\r\n\r\n"):
         byte = stream.recv(1)

@@ -227,6 +227,20 @@ def test_who_serves_has_no_right_and_sees_nothing_but_the_disk(disks):
     assert Path(f"{disk.path}.control").stat().st_mode & 0o777 == 0o600
 
 
+def test_what_a_server_makes_of_its_disk_leads_nowhere_else(disks, work):
+    """A server may be in the hands of its machine, and is started again whenever it is killed."""
+    image = work / "image"
+    image.write_bytes(b"\x07" * 64 * MIB)
+    tool("pack", image, work / "of-another.obd")
+    disk = disks()
+    stack = json.loads((disk.path / "stack.json").read_text())
+    (disk.path / "stack.json").write_text(json.dumps(stack | {"layers": [9]}))
+    (disk.path / "9.obd").symlink_to(work / "of-another.obd")
+    assert "9.obd" in refused("serve", disk.path, disk.socket)
+    (disk.path / "stack.json").write_text(json.dumps(stack))
+    disk.serve().io("read -P 0 0 64M")
+
+
 def test_layers_that_lie_elsewhere_are_read_through_the_files_that_are_given(disks, work):
     image = work / "image"
     image.write_bytes(b"\x05" * 4 * MIB)

@@ -31,7 +31,8 @@ class BytePump : public std::enable_shared_from_this<BytePump> {
     if (exchange_->head().upgrade != kBytesProtocol)
       return exchange_->answer(answer_of(usage_error("a port is reached over a connection of its own")
                                              .hint("Connection: Upgrade, Upgrade: " + std::string(kBytesProtocol))));
-    exchange_->begin_stream({.protocol = kBytesProtocol, .type = "", .quiet = "", .patient = true});
+    exchange_->begin_stream(
+        {.protocol = kBytesProtocol, .type = "", .quiet = "", .patient = true, .body_is_done = true});
     forward();
     hear();
   }

@@ -22,6 +22,8 @@ namespace {
 constexpr std::size_t kPart = 32 << 10;
 // A server of a sandbox that says nothing for so long says nothing any more; a client may say another time.
 constexpr milliseconds kSilentServer{600'000};
+constexpr std::uint64_t kLongestGrace = 365ull * 24 * 3600 * 1000;
+constexpr std::uint64_t kLastSignal = 64;
 
 template <typename Values>
 Json list_of(const char* name, const Values& values) {
@@ -30,7 +32,12 @@ Json list_of(const char* name, const Values& values) {
   return {{name, std::move(list)}};
 }
 
-std::uint64_t required(const Json& body, const char* name) { return json_u64(body, name); }
+// What is larger would be something else where it is used.
+std::uint64_t required(const Json& body, const char* name, std::uint64_t most) {
+  const std::uint64_t value = json_u64(body, name);
+  if (value > most) throw usage_error(quote(name) + " is larger than " + std::to_string(most));
+  return value;
+}
 
 // "KEY" or "KEY=VALUE", one per line: a query has no list.
 std::map<std::string, std::string> labels_of(const std::string& text) {
@@ -223,7 +230,7 @@ Json carry_out(Engine& engine, const Asked& asked) {
       return to_wire(engine.update(asked.id(), request));
     }
     case Call::Stop:
-      engine.stop(asked.id(), milliseconds(required(body, "grace_ms")), asked.context);
+      engine.stop(asked.id(), milliseconds(required(body, "grace_ms", kLongestGrace)), asked.context);
       return done;
     case Call::Pause:
       engine.pause(asked.id(), asked.context);
@@ -234,7 +241,8 @@ Json carry_out(Engine& engine, const Asked& asked) {
     case Call::Commands:
       return list_of("commands", engine.commands(asked.id()));
     case Call::Signal:
-      engine.signal(asked.id(), asked.text("exec_id"), static_cast<int>(required(body, "signal")), asked.context);
+      engine.signal(asked.id(), asked.text("exec_id"), static_cast<int>(required(body, "signal", kLastSignal)),
+                    asked.context);
       return done;
     case Call::OpenSession: {
       SessionSpec spec = session_spec_from_wire(body);

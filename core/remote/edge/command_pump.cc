@@ -33,7 +33,11 @@ class CommandPump : public std::enable_shared_from_this<CommandPump> {
     const auto self = shared_from_this();
     exchange_->on_gone([self] { self->drop(); });
     if (!stream_) return;
-    exchange_->begin_stream({kFramesProtocol, kFramesType, frame(FrameKind::KeepAlive), true});
+    exchange_->begin_stream({.protocol = kFramesProtocol,
+                             .type = kFramesType,
+                             .quiet = frame(FrameKind::KeepAlive),
+                             .patient = true,
+                             .body_is_done = true});
     exchange_->on_drain([self] {
       if (!self->stream_) return;
       const std::string id = self->stream_->exec_id();

@@ -166,6 +166,7 @@ class Connection final : public ServedConnection, public std::enable_shared_from
     state_ = State::Streaming;
     upgraded_ = !form.protocol.empty() && head_.upgrade == form.protocol;
     patient_ = form.patient;
+    if (form.body_is_done) release_body();
     status_ = upgraded_ ? 101 : 200;
     quiet_ = chunk(form.quiet);
     std::string text =
@@ -399,7 +400,8 @@ class Connection final : public ServedConnection, public std::enable_shared_from
                        "\r\nDsec-Request-Id: " + head_.id + "\r\nContent-Type: " + answer.type +
                        "\r\nContent-Length: " + std::to_string(answer.body.size()) +
                        "\r\nConnection: " + (keeps_ ? "keep-alive" : "close") + "\r\n" + answer.extra + "\r\n";
-    push(std::move(text) + answer.body, [this] { conclude(); });
+    // Whoever asked for a head would take a body for the next answer.
+    push(head_.method == "HEAD" ? std::move(text) : std::move(text) + answer.body, [this] { conclude(); });
   }
 
   void push(std::string bytes, Done sent) {

@@ -71,7 +71,7 @@ class Edge::Service final : public RequestHandler {
     slow_.finish();
   }
 
-  void drain(milliseconds time) { server_.drain(time); }
+  bool drain(milliseconds time) { return server_.drain(time); }
 
   Body admit(const HttpHead& head) override {
     const Found found = find_route(head.method, head.target);
@@ -146,22 +146,23 @@ class Edge::Service final : public RequestHandler {
       case Work::Slow:
         return answer_by(slow_, exchange, std::move(asked));
       case Work::Command:
-        return by(quick_, exchange, [this, exchange, asked = std::move(asked)] {
+        return by(quick_, exchange, asked.text("id"), [this, exchange, asked] {
           pump_command(exchange, start_command(engine_, asked), asked.id(), readiness_, metrics_.open_stream());
         });
       case Work::Port:
-        return by(quick_, exchange, [this, exchange, asked = std::move(asked)] {
+        return by(quick_, exchange, asked.text("id"), [this, exchange, asked] {
           pump_bytes(exchange, engine_.connect(asked.id(), asked.port()), readiness_, metrics_.open_stream());
         });
       case Work::Transfer:
         return transfer(exchange, std::move(asked));
       case Work::End:
-        return by(quick_, exchange, [this, exchange, asked = std::move(asked)] { await_end(exchange, asked); });
+        return by(quick_, exchange, asked.text("id"), [this, exchange, asked] { await_end(exchange, asked); });
     }
   }
 
-  void by(WorkerPool& pool, const std::shared_ptr<Exchange>& exchange, std::function<void()> work) {
-    const bool taken = pool.take([exchange, work = std::move(work)] {
+  void by(WorkerPool& pool, const std::shared_ptr<Exchange>& exchange, const std::string& sandbox,
+          std::function<void()> work) {
+    const bool taken = pool.take(sandbox, [exchange, work = std::move(work)] {
       try {
         work();
       } catch (const Error& error) {
@@ -174,7 +175,7 @@ class Edge::Service final : public RequestHandler {
   }
 
   void answer_by(WorkerPool& pool, const std::shared_ptr<Exchange>& exchange, Asked asked) {
-    by(pool, exchange, [this, exchange, asked = std::move(asked)] {
+    by(pool, exchange, asked.text("id"), [this, exchange, asked] {
       if (asked.route->call == Call::Metrics)
         return exchange->answer({.type = "text/plain; version=0.0.4", .body = metrics_text(), .extra = {}});
       Json answer = carry_out(engine_, asked);
@@ -191,7 +192,8 @@ class Edge::Service final : public RequestHandler {
     const auto copy_in = [this, shared](int from) {
       engine_.copy_in(shared->id(), shared->text("path"), from, shared->context);
     };
-    if (call == Call::CopyIn) return pump_in(exchange, copy_in, readiness_, transfers_);
+    const std::string sandbox = shared->text("id");
+    if (call == Call::CopyIn) return pump_in(exchange, copy_in, readiness_, transfers_, sandbox);
     const auto copy_out = [this, shared](int to) {
       engine_.copy_out(shared->id(), shared->text("path"), to, shared->context);
     };
@@ -200,11 +202,12 @@ class Edge::Service final : public RequestHandler {
       if (form != "patch" && form != "tar") throw usage_error("'form' is patch or tar, and not " + quote(form));
       engine_.diff_content(shared->id(), form == "tar" ? engine::DiffForm::Tar : engine::DiffForm::Patch, to);
     };
-    if (call == Call::CopyOut) return pump_out(exchange, Produces::Bytes, copy_out, readiness_, transfers_);
-    if (call == Call::ChangeContent) return pump_out(exchange, Produces::Bytes, changes, readiness_, transfers_);
+    if (call == Call::CopyOut) return pump_out(exchange, Produces::Bytes, copy_out, readiness_, transfers_, sandbox);
+    if (call == Call::ChangeContent)
+      return pump_out(exchange, Produces::Bytes, changes, readiness_, transfers_, sandbox);
     pump_out(
         exchange, Produces::Frames, [this, shared](int to) { write_frames(engine_, *shared, to); }, readiness_,
-        transfers_);
+        transfers_, sandbox);
   }
 
   // No thread waits: the keeper's end is what is waited for.
@@ -214,14 +217,17 @@ class Edge::Service final : public RequestHandler {
     if (lives(info)) keeper.reset(static_cast<int>(::syscall(SYS_pidfd_open, info.keeper_pid, 0)));
     // Or it has ended in between, and the number is another process's.
     if (!keeper || !lives(engine_.inspect(info.id))) return tell_end(exchange, info.id);
-    const milliseconds time =
-        std::min(kLongestWait, milliseconds(asked.number("timeout_ms").value_or(kLongestWait.count())));
+    const auto longest = static_cast<std::uint64_t>(kLongestWait.count());
+    const milliseconds time(std::min(longest, asked.number("timeout_ms").value_or(longest)));
     exchange->in_turn([this, exchange, time, id = info.id, fd = std::make_shared<UniqueFd>(std::move(keeper))] {
       const auto forget = [this, fd] {
         if (*fd) readiness_.forget(fd->get());
         fd->reset();
       };
-      const auto not_yet = [exchange, forget, id] {
+      // One answer: what comes later on the connection is another request's.
+      const auto told = std::make_shared<bool>(false);
+      const auto not_yet = [exchange, forget, id, told] {
+        if (std::exchange(*told, true)) return;
         exchange->answer({.status = 202, .body = canonical_json({{"id", id}}), .extra = {}});
         forget();
       };
@@ -229,12 +235,13 @@ class Edge::Service final : public RequestHandler {
       exchange->on_drain(not_yet);
       exchange->after(time, not_yet);
       if (!*fd) return;
-      readiness_.when(fd->get(), Ready::ToRead, [this, weak = std::weak_ptr<Exchange>(exchange), id, forget] {
+      readiness_.when(fd->get(), Ready::ToRead, [this, weak = std::weak_ptr<Exchange>(exchange), id, forget, told] {
         const std::shared_ptr<Exchange> there = weak.lock();
         if (!there) return;
-        there->in_turn([this, there, id, forget] {
+        there->in_turn([this, there, id, forget, told] {
           forget();
-          by(quick_, there, [this, there, id] { tell_end(there, id); });
+          if (std::exchange(*told, true)) return;
+          by(quick_, there, id, [this, there, id] { tell_end(there, id); });
         });
       });
     });
@@ -280,6 +287,6 @@ Edge::Edge(Engine& engine, UniqueFd listener, EdgeOptions options) {
 
 Edge::~Edge() = default;
 
-void Edge::drain(milliseconds time) { service_->drain(time); }
+bool Edge::drain(milliseconds time) { return service_->drain(time); }
 
 }  // namespace dsec::remote

@@ -29,8 +29,9 @@ class Edge {
   ~Edge();
 
   /// Takes no more connections, answers what was asked, and tells streams that it ends; what is left after `time` is
-  /// cut off. Sandboxes and their commands go on.
-  void drain(std::chrono::milliseconds time);
+  /// cut off. Sandboxes and their commands go on. False when a thread still works for what was cut: the destructor
+  /// waits for it, however long that takes.
+  bool drain(std::chrono::milliseconds time);
 
  private:
   class Service;

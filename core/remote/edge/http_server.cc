@@ -140,8 +140,7 @@ bool HttpServer::drain(milliseconds time) {
   parts_->tell_all([](ServedConnection& connection) { connection.cut(); });
   lock.lock();
   // What works for them may hold them a little longer.
-  parts_->changed.wait_for(lock, milliseconds(5'000), none);
-  return false;
+  return parts_->changed.wait_for(lock, milliseconds(5'000), none);
 }
 
 }  // namespace dsec::remote

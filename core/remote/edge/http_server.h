@@ -47,6 +47,8 @@ struct StreamForm {
   std::string quiet;     ///< sent when there was nothing else for ServerLimits::keep_alive; empty: nothing
   /// The client may take what is sent as late as it likes; else within ServerLimits::stall_time.
   bool patient = false;
+  /// Nothing of the request's body is needed any more: the room that it takes of ServerLimits::held_bytes is free.
+  bool body_is_done = false;
 };
 
 /// A request that is refused before its body is read.
@@ -119,8 +121,8 @@ class HttpServer {
   void start(unsigned threads);
 
   std::size_t connections() const;
-  /// Takes no more connections, answers what was asked, and asks streams to end. What is left after `time` is cut: then
-  /// this is false.
+  /// Takes no more connections, answers what was asked, and asks streams to end. What is left after `time` is cut; when
+  /// somebody still works for it then, this is false.
   bool drain(std::chrono::milliseconds time);
 
  private:

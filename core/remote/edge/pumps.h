@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "core/base/unique_fd.h"
 #include "core/engine/engine.h"
@@ -27,14 +28,14 @@ void pump_bytes(std::shared_ptr<Exchange> exchange, UniqueFd socket, Readiness& 
 enum class Produces { Bytes, Frames };
 /// What `work` writes to its descriptor, in a thread of `threads`, until it returns: bytes, which become frames of
 /// data, or whole frames already. An Error of it is told: as an answer while nothing was sent, else as the last frame.
-/// Its writes fail with EPIPE once the client is gone. Answers 503 when there are too many threads.
+/// Its writes fail with EPIPE once the client is gone. Answers 503 when there are too many threads, or of `sandbox`.
 void pump_out(std::shared_ptr<Exchange> exchange, Produces produces, std::function<void(int to)> work,
-              Readiness& readiness, ThreadLimit& threads);
+              Readiness& readiness, ThreadLimit& threads, const std::string& sandbox);
 
 /// The body of the request, to a descriptor that `work` reads likewise; when it returns the answer is {}. A client that
 /// is cut off within the body is no end of it: its reads fail then.
 void pump_in(std::shared_ptr<Exchange> exchange, std::function<void(int from)> work, Readiness& readiness,
-             ThreadLimit& threads);
+             ThreadLimit& threads, const std::string& sandbox);
 
 /// What a failed call is answered with.
 Answer answer_of(const Error& error);

@@ -172,8 +172,9 @@ class InPump : public std::enable_shared_from_this<InPump> {
 
 // Runs `work` with its end of the stream and tells the pump of its end.
 template <typename Pump>
-bool start(ThreadLimit& threads, const std::shared_ptr<Pump>& pump, UniqueFd end, std::function<void(int)> work) {
-  return threads.take([pump, fd = std::make_shared<UniqueFd>(std::move(end)), work = std::move(work)] {
+bool start(ThreadLimit& threads, const std::string& sandbox, const std::shared_ptr<Pump>& pump, UniqueFd end,
+           std::function<void(int)> work) {
+  return threads.take(sandbox, [pump, fd = std::make_shared<UniqueFd>(std::move(end)), work = std::move(work)] {
     std::optional<Error> failed;
     try {
       work(fd->get());
@@ -202,16 +203,16 @@ Answer busy(const std::string& why) {
 }
 
 void pump_out(std::shared_ptr<Exchange> exchange, Produces produces, std::function<void(int)> work,
-              Readiness& readiness, ThreadLimit& threads) {
+              Readiness& readiness, ThreadLimit& threads, const std::string& sandbox) {
   auto [from, to] = make_pipe();
   const auto pump = std::make_shared<OutPump>(std::move(exchange), produces, std::move(from), readiness);
-  if (!start(threads, pump, std::move(to), std::move(work)))
+  if (!start(threads, sandbox, pump, std::move(to), std::move(work)))
     return pump->exchange().answer(busy("the edge moves as many files as it may at once"));
   pump->exchange().in_turn([pump] { pump->begin(); });
 }
 
 void pump_in(std::shared_ptr<Exchange> exchange, std::function<void(int)> work, Readiness& readiness,
-             ThreadLimit& threads) {
+             ThreadLimit& threads, const std::string& sandbox) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw system_error("make a pair of sockets");
   UniqueFd to(ends[0]), from(ends[1]);
@@ -219,7 +220,7 @@ void pump_in(std::shared_ptr<Exchange> exchange, std::function<void(int)> work, 
   // off differs here from one that has sent all: then the direction alone is shut down.
   if (::send(from.get(), "", 1, MSG_NOSIGNAL) != 1) throw system_error("prepare a pair of sockets");
   const auto pump = std::make_shared<InPump>(std::move(exchange), std::move(to), readiness);
-  if (!start(threads, pump, std::move(from), std::move(work)))
+  if (!start(threads, sandbox, pump, std::move(from), std::move(work)))
     return pump->exchange().answer(busy("the edge moves as many files as it may at once"));
   pump->exchange().in_turn([pump] { pump->begin(); });
 }

@@ -41,6 +41,17 @@ TEST_CASE("commands cross the wire with every byte and setting", "[remote]") {
   CHECK(back.timeout == command.timeout);
 }
 
+TEST_CASE("what a machine uses crosses the wire, with what its VMM has of the host's memory", "[remote]") {
+  engine::SandboxStats stats;
+  stats.memory_bytes = 1;
+  CHECK_FALSE(stats_from_wire(sent(stats)).host_memory);
+  stats.host_memory = {.own = 2, .shared = 3, .part_of_shared = 4};
+  const engine::SandboxStats back = stats_from_wire(sent(stats));
+  REQUIRE(back.host_memory);
+  CHECK((back.memory_bytes == 1 && back.host_memory->own == 2 && back.host_memory->shared == 3 &&
+         back.host_memory->part_of_shared == 4));
+}
+
 TEST_CASE("updates cross the wire, also what no record has", "[remote]") {
   engine::UpdateRequest request;
   request.cpus = 1.5;

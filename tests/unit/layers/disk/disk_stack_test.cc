@@ -142,6 +142,26 @@ TEST_CASE("what is written again or cleared makes the files of a disk no larger"
   CHECK(shown(disk) == std::string(kSize, '\0'));
 }
 
+TEST_CASE("whoever writes everything again in pieces gets no more than three times the disk", "[layers][disk]") {
+  constexpr std::uint64_t kPieces = DiskStack::kMostRuns + 1000, kBytes = 2 * kPieces * obd::kSector;
+  Disks disks;
+  DiskStack disk(disks.make("disk", {}, kBytes), {});
+  const auto write_all_pieces = [&](char what) {
+    const std::string sector(obd::kSector, what);
+    for (std::uint64_t i = 0; i < kPieces; ++i) disk.write(2 * i * obd::kSector, sector);
+  };
+  write_all_pieces('a');
+  CHECK(disk.facts().layers.size() == 1);
+  for (const char what : {'b', 'c', 'd', 'e', 'f', 'g', 'h'}) write_all_pieces(what);
+  // No compaction comes in between, or each fails since one layer cannot have as many pieces as they have together.
+  std::uint64_t data = allocated(layer_file(disks.path("disk"), disk.facts().top));
+  for (const std::uint64_t number : disk.facts().layers) data += allocated(layer_file(disks.path("disk"), number));
+  CHECK(data < 3 * kBytes);
+  std::string last(2 * obd::kSector, '?');
+  disk.read(kBytes - last.size(), last.data(), last.size());
+  CHECK(last == std::string(obd::kSector, 'h') + std::string(obd::kSector, '\0'));
+}
+
 TEST_CASE("what is cleared that a lower layer has is hidden, and what nobody has costs nothing", "[layers][disk]") {
   Disks disks;
   DiskStack disk(disks.make("disk"), {});
