@@ -255,6 +255,14 @@ def test_clients_that_cannot_upgrade_get_the_same_frames(lab):
     assert connection.getresponse().status == 200
 
 
+def test_a_stream_that_has_nothing_to_say_yet_begins_all_the_same(lab):
+    lab.ok("create", "--name", "box", "base/box")
+    command = lab.ok("exec", "-d", "box", "--", "sh", "-c", "sleep 1000").strip()
+    connection = wire.Connection(lab.edge.url, timeout=15)
+    connection.request("GET", f"/v1/sandboxes/box/logs?exec_id={command}&follow=true")
+    assert connection.getresponse().status == 200
+
+
 def test_input_a_terminal_and_its_size_go_over_one_connection(lab):
     lab.ok("create", "--name", "box", "base/box")
     stream = wire.upgrade(lab.edge.url, "POST", "/v1/sandboxes/box/commands",

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -19,6 +20,8 @@ namespace {
 constexpr std::size_t kPiece = 64 << 10;
 // Of a body that nobody wants any more this much is read, so that the client comes to read why.
 constexpr std::uint64_t kDiscarded = 64ull << 20;
+// Up to here a failure is an answer of its own; later the client hears at least that the edge is there.
+constexpr std::chrono::seconds kSilence{5};
 
 class OutPump : public std::enable_shared_from_this<OutPump> {
  public:
@@ -33,6 +36,9 @@ class OutPump : public std::enable_shared_from_this<OutPump> {
 
   void begin() {
     exchange_->on_gone([self = shared_from_this()] { self->drop(); });
+    exchange_->after(kSilence, [self = shared_from_this()] {
+      if (self->from_) self->begin_stream();
+    });
     forward();
   }
   // `work` has returned.
