@@ -5,6 +5,7 @@
 #include <linux/prctl.h>
 #include <linux/resource.h>
 
+#include "runners/guest/machine_memory.h"
 #include "runners/guest/setup.h"
 #include "runners/guest/sockets.h"
 #include "runners/guest/sys.h"
@@ -303,6 +304,10 @@ void dispatch(Source& source, uint32_t events) {
       return on_machine_channel(events);
     case SourceKind::Relay:
       return on_relay(*static_cast<GuestStream*>(source.owner), events);
+    case SourceKind::Monitor:
+      return on_monitor(events);
+    case SourceKind::Memory:
+      return on_memory_request(events);
   }
 }
 

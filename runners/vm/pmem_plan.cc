@@ -47,7 +47,7 @@ std::vector<bool> choose_mapped(PmemUse use, const std::vector<engine::ImageFile
     const std::uint64_t data = bytes_of(*images[i].data);
     const std::uint64_t sum = bytes + engine::mapped_size(bytes_of(images[i].meta)) + engine::mapped_size(data);
     if (use == PmemUse::Auto &&
-        (data < kWorthwhile || sum / kBytesPerStructure > memory / kUnasked || count == kMostMapped))
+        (engine::mapped_size(data) < kWorthwhile || sum / kBytesPerStructure > memory / kUnasked || count == kMostMapped))
       continue;
     bytes = sum;
     ++count;
