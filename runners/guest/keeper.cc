@@ -74,7 +74,7 @@ void note_activity() { keeper.idle_since_us = monotonic_us(); }
 
 bool is_busy() {
   if (keeper.config.is_machine() && !has_machine()) return true;
-  if (keeper.running_count || has_open_operations()) return true;
+  if (keeper.running_count || has_open_operations() || is_quiesced()) return true;
   for (const Client* client = keeper.clients; client; client = client->next) {
     if (client->command) return true;
   }

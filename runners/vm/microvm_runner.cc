@@ -438,6 +438,7 @@ class MicrovmRunner final : public engine::Runner, public engine::WrittenCopier,
     return attempt("it cannot go on from what was saved", [&] {
       const SavedSandbox saved = read_saved_sandbox(place);
       const MachineRecord& then = saved.record;
+      if (!request.spec.read_only && saved.disk.empty()) throw failure("its disk is gone");
       const std::optional<GuestKernel> guest = find_guest_kernel(home_.root(), then.kernel_name);
       if (!guest)
         throw failure("the kernel " + quote(then.kernel_name) + " that it has is not here any more")

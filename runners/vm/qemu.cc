@@ -162,8 +162,7 @@ class QemuControl final : public MachineControl {
 
   // The last part of its object's path.
   std::string memory_name() {
-    const Json told =
-        qmp_.execute("qom-get", {{"path", "/machine"}, {"property", "memory-backend"}}, kControlPatience);
+    const Json told = qmp_.execute("qom-get", {{"path", "/machine"}, {"property", "memory-backend"}}, kControlPatience);
     const std::string path = told.is_string() ? told.get<std::string>() : "";
     if (path.empty()) throw failure("QEMU does not say what its memory is");
     return fs::path(path).filename();

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -271,7 +272,7 @@ def test_what_is_damaged_is_refused_and_leaves_nothing(dsec, damage):
     part, how = damage.split()[-2:] if damage.split()[0] != "no" else (damage.split()[1], "gone")
     file = place / {"record": "machine.json"}.get(part, part)
     if how == "gone":
-        file.unlink()
+        shutil.rmtree(file) if file.is_dir() else file.unlink()
     elif how == "cut":
         os.truncate(file, file.stat().st_size - 4096)
     else:
