@@ -93,7 +93,7 @@ def test_what_runs_goes_on_in_each_and_in_the_first(dsec):
         assert counts_on(dsec, each), each
         assert count_of(dsec, each)[0] == secret
     told = info(dsec, made[0])
-    assert told["name"] == "dev-1" and told["labels"] == {"suite": "memory", "dsec.forked-from": origin, "dsec.memory-of": origin}
+    assert told["name"] == "dev-1" and told["spec"]["labels"] == {"suite": "memory", "dsec.forked-from": origin, "dsec.memory-of": origin}
     # They do not meet.
     dsec.ok("exec", made[0], "--", "sh", "-c", "echo mine > /root/mine")
     for each in [*made[1:], "dev"]:
@@ -147,7 +147,8 @@ def test_a_fork_with_memory_leaves_nothing_behind(dsec):
         assert counts_on(dsec, each) and count_of(dsec, each)[0] == secret
     place = dsec.home / "vm/saved"
     assert [entry.name for entry in place.iterdir() if entry.name != ".lock"] == []
-    (record,) = [operation for operation in json.loads(dsec.ok("traj", "show", "-o", "json", origin))["operations"] if operation["kind"] == "fork"]
+    told = [json.loads(line) for line in dsec.ok("traj", "show", "-o", "json", origin).splitlines()]
+    (record,) = [line for line in told if line.get("kind") == "fork"]
     assert record["request"]["memory"] is True and record["result"]["sandboxes"] == made
 
 
@@ -190,10 +191,10 @@ def test_a_command_that_runs_is_heard_by_its_own_client_alone(dsec):
 def test_one_without_a_disk_and_one_that_began_from_a_saved_guest(dsec):
     dsec.ok("vm", "warm", *SIZE, timeout=240)
     try:
-        dsec.ok("create", "--name", "fixed", "--read-only", *SIZE, "--tmpfs", "/work", "base/box")
-        dsec.ok("exec", "fixed", "--", "sh", "-c", "echo in memory > /work/file")
+        dsec.ok("create", "--name", "fixed", "--read-only", *SIZE, "base/box")
+        dsec.ok("exec", "fixed", "--", "sh", "-c", "echo in memory > /dev/shm/file")
         (fork,) = dsec.ok("fork", "--memory", "fixed").split()
-        assert dsec.ok("exec", fork, "--", "cat", "/work/file") == "in memory\n"
+        assert dsec.ok("exec", fork, "--", "cat", "/dev/shm/file") == "in memory\n"
         counting(dsec)
         (fork,) = dsec.ok("fork", "--memory", "dev").split()
         assert counts_on(dsec, fork)
@@ -341,9 +342,14 @@ def test_its_vmm_may_be_killed_while_it_is_saved(dsec):
     time.sleep(0.3)
     os.kill(pid, signal.SIGKILL)
     _, err = saving.communicate(timeout=60)
-    if saving.returncode != 0:
-        assert b"cannot save the memory" in err and saved_places(dsec) == []
     assert dsec.run("wait", "dev").code == 125
+    if saving.returncode != 0:
+        assert b"cannot save the memory" in err
+    # What is there is whole: its name comes last.
+    assert saved_places(dsec) or saving.returncode != 0
+    if saved_places(dsec):
+        (made,) = dsec.ok("vm", "restore", "one").split()
+        assert counts_on(dsec, made)
 
 
 def test_a_disk_that_is_full_fails_and_the_sandbox_goes_on(kernel_home, work):
@@ -355,7 +361,9 @@ def test_a_disk_that_is_full_fails_and_the_sandbox_goes_on(kernel_home, work):
         rootfs.import_base(tool)
         tool.give_kernel(kernel_home)
         counting(tool)
-        tool.ok("exec", "dev", "--", "sh", "-c", "head -c 150000000 /dev/urandom > /dev/shm/data")
+        tool.ok("exec", "dev", "--", "sh", "-c", "head -c 50000000 /dev/urandom > /dev/shm/data")
+        room = os.statvfs(small)
+        (small / "filler").write_bytes(bytes(room.f_bavail * room.f_frsize - (40 << 20)))
         error = tool.fails(1, "vm", "save", "dev", "one")
         assert "No space left" in error
         assert counts_on(tool, "dev")
