@@ -110,7 +110,9 @@ void add_vm(Command& root) {
   add_vm_kernel_ls(kernel);
   add_vm_kernel_rm(kernel);
   add_vm_warm(vm);
-  Command& snapshot = vm.group("snapshot", "Guests that were saved to go on from");
+  add_vm_save(vm);
+  add_vm_restore(vm);
+  Command& snapshot = vm.group("snapshot", "Guests and sandboxes that were saved to go on from");
   add_vm_snapshot_ls(snapshot);
   add_vm_snapshot_rm(snapshot);
 }

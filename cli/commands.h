@@ -95,6 +95,8 @@ void add_vm_kernel_import(Command& kernel);
 void add_vm_kernel_ls(Command& kernel);
 void add_vm_kernel_rm(Command& kernel);
 void add_vm_warm(Command& vm);
+void add_vm_save(Command& vm);
+void add_vm_restore(Command& vm);
 void add_vm_snapshot_ls(Command& snapshot);
 void add_vm_snapshot_rm(Command& snapshot);
 void add_replay(Command& root);

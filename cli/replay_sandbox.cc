@@ -3,6 +3,7 @@
 #include <exception>
 
 #include "core/base/error.h"
+#include "core/engine/memory_snapshots.h"
 #include "core/engine/replay.h"
 
 namespace dsec::cli {
@@ -42,6 +43,10 @@ ReplaySandbox::ReplaySandbox(engine::Engine& engine, const engine::Home& home, c
     throw failure("it does not tell what the sandbox was made of")
         .context("cannot replay " + quote(options.what))
         .hint("import it with what it shall run in: dsec traj import FILE --in ENV");
+  if (const auto memory = spec.labels.find(engine::kMemoryOfLabel); memory != spec.labels.end())
+    throw usage_error("it went on from the memory of sandbox " + memory->second + ", which no layer has")
+        .context("cannot replay " + quote(options.what))
+        .hint("dsec replay " + memory->second + ", from whose beginning on all is recorded");
   if (!options.trust) refuse_parts_of_the_host(spec, trajectory, home, options.what);
   spec.remove_at_end = !keep_;
   id_ = attempt("cannot replay " + quote(options.what), [&] { return engine.create(spec).id; });

@@ -7,6 +7,7 @@
 #include "cli/invocation.h"
 #include "cli/wiring.h"
 #include "core/base/error.h"
+#include "core/engine/memory_snapshots.h"
 #include "runners/vm/warm_store.h"
 
 namespace dsec::cli {
@@ -14,16 +15,17 @@ namespace {
 
 void run(const std::vector<std::string>& names, Invocation& call) {
   for (const std::string& name : names)
-    if (!runners::remove_warm_guest(call.wiring().home().root(), name))
-      throw failure("there is no saved guest " + quote(name)).hint("dsec vm snapshot ls");
+    if (!engine::MemorySnapshots(call.wiring().home()).remove(name) &&
+        !runners::remove_warm_guest(call.wiring().home().root(), name))
+      throw failure("there is no saved guest or sandbox " + quote(name)).hint("dsec vm snapshot ls");
 }
 
 }  // namespace
 
 void add_vm_snapshot_rm(Command& group) {
   auto names = std::make_shared<std::vector<std::string>>();
-  Command& verb = group.verb("rm", "Remove saved guests");
-  verb.positionals("NAME", *names, "Saved guests, by their names");
+  Command& verb = group.verb("rm", "Remove saved guests and sandboxes");
+  verb.positionals("NAME", *names, "Saved guests and sandboxes, by their names");
   verb.note("What went on from them goes on.");
   verb.runs([names](Invocation& call) { run(*names, call); });
 }

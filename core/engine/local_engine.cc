@@ -1,6 +1,7 @@
 #include "core/engine/local_engine.h"
 
 #include <algorithm>
+#include <ctime>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
@@ -14,6 +15,8 @@
 #include "core/engine/device_holds.h"
 #include "core/engine/fork.h"
 #include "core/engine/lease.h"
+#include "core/engine/memory_saver.h"
+#include "core/engine/memory_snapshots.h"
 #include "core/engine/network_log.h"
 #include "core/engine/recorded_copy.h"
 #include "core/engine/recorded_http.h"
@@ -32,7 +35,7 @@ bool valid_sandbox_name(std::string_view name) {
          std::all_of(name.begin(), name.end(), [&](char c) { return letter(c) || c == '_' || c == '.' || c == '-'; });
 }
 
-class EngineOfThisHost final : public LocalEngine {
+class EngineOfThisHost final : public LocalEngine, public MemoryBranching {
  public:
   EngineOfThisHost(const Home& home, LayerStore& store, LayerMounter& mounter, LayerPacker& packer, Runners runners)
       : home_(home),
@@ -240,24 +243,39 @@ class EngineOfThisHost final : public LocalEngine {
   }
 
   std::vector<SandboxInfo> fork(const std::string& id, const ForkRequest& request) override {
-    if (request.count == 0) throw usage_error("at least one fork must be asked for");
-    const Subject subject = recorder_.subject(id, request.operation);
-    return attempt("cannot fork sandbox " + subject.id, [&] {
-      std::vector<SandboxInfo> made;
-      const Operation operation =
-          Recorder::record(subject, {"fork", canonical_json(fork_json(request)), request.operation},
-                           [&](Runner&, const fs::path&, Operation::Done& done) {
-                             made = make_forks(subject.info.value(), request);
-                             done.result = canonical_json(forks_json(made));
-                           });
-      if (!made.empty()) return made;
-      // Which of them are still there is another question.
-      for (const std::string& fork : forks_from(parse_json(operation.done->result, "of the record"))) {
-        std::optional<SandboxInfo> there = sandboxes_.read(fork);
-        made.push_back(there ? *std::move(there) : recorder_.ended_sandbox(fork));
-      }
-      return made;
+    return fork_recorded(id, request, fork_json(request),
+                         [&](const SandboxInfo& parent) { return make_forks(parent, request); });
+  }
+
+  std::vector<SandboxInfo> fork_memory(const std::string& id, const ForkRequest& request) override {
+    Json json = fork_json(request);
+    json["memory"] = true;
+    return fork_recorded(id, request, json, [&](const SandboxInfo& parent) {
+      // What has begun from it has its files open, and needs their names no more.
+      const MemorySnapshots::Draft draft = save_memory(as_it_is_now(parent), "");
+      return go_on_from(draft.snapshot(), request);
     });
+  }
+
+  MemorySnapshot save(const std::string& id, const std::string& name, const OperationContext& context) override {
+    const Subject subject = recorder_.subject(id, context);
+    const MemorySnapshots snapshots(home_);
+    return attempt("cannot save the memory of sandbox " + subject.id, [&] {
+      std::optional<MemorySnapshot> made;
+      Recorder::record(subject, {"save", canonical_json({{"name", name}}), context},
+                       [&](Runner&, const fs::path&, Operation::Done& done) {
+                         snapshots.check_name(name);
+                         made = save_memory(as_it_is_now(subject.info.value()), name).keep();
+                         done.result = canonical_json({{"name", made->name}, {"bytes", made->bytes}});
+                       });
+      return made ? *std::move(made) : snapshots.find(name);
+    });
+  }
+
+  std::vector<SandboxInfo> restore(const std::string& name, const ForkRequest& request) override {
+    if (request.count == 0) throw usage_error("at least one sandbox must be asked for");
+    return attempt("cannot go on from the memory snapshot " + quote(name),
+                   [&] { return go_on_from(MemorySnapshots(home_).find(name), request); });
   }
 
   void logs(const std::string& id, const LogOptions& options, const LogSink& sink) override {
@@ -347,7 +365,8 @@ class EngineOfThisHost final : public LocalEngine {
   static NetworkPresets presets() { return Config::load().presets; }
 
   // `recorded` is called when the record of the sandbox exists, and nothing else of it.
-  SandboxInfo make(const SandboxSpec& wanted, const std::function<void(const std::string& id)>& recorded) {
+  SandboxInfo make(const SandboxSpec& wanted, const std::function<void(const std::string& id)>& recorded,
+                   const fs::path& saved = {}) {
     SandboxSpec spec = wanted;
     // The lease shall say what the rules mean, whatever the configuration says later.
     if (spec.network == NetworkMode::Policy) resolve_presets(spec.network_plan, presets());
@@ -372,7 +391,8 @@ class EngineOfThisHost final : public LocalEngine {
         RunnerRequest request{lease.id, made.directory, spec, std::move(stack)};
         request.holds = std::move(holds);
         if (spec.record) recorder_.begin_trajectory(lease, layers, request);
-        const RunnerStatus status = runner.start(std::move(request));
+        const RunnerStatus status =
+            saved.empty() ? runner.start(std::move(request)) : saver_of(spec).restore(std::move(request), saved);
         sandboxes_.remember(lease);
         return describe(lease, status);
       } catch (...) {
@@ -473,11 +493,39 @@ class EngineOfThisHost final : public LocalEngine {
                     std::move(made.warnings)};
   }
 
-  std::vector<SandboxInfo> make_forks(SandboxInfo parent, const ForkRequest& request) {
-    // What it may reach now, and not what it could when it was made.
-    if (parent.spec.network == NetworkMode::Policy)
-      if (auto plan = sandboxes_.runner_of(parent.spec).network(sandboxes_.directory(parent.id)).plan)
-        parent.spec.network_plan = *std::move(plan);
+  // What it may reach now, and not what it could when it was made.
+  SandboxInfo as_it_is_now(SandboxInfo info) {
+    if (info.spec.network == NetworkMode::Policy)
+      if (auto plan = sandboxes_.runner_of(info.spec).network(sandboxes_.directory(info.id)).plan)
+        info.spec.network_plan = *std::move(plan);
+    return info;
+  }
+
+  using Forking = std::function<std::vector<SandboxInfo>(const SandboxInfo& parent)>;
+  std::vector<SandboxInfo> fork_recorded(const std::string& id, const ForkRequest& request, const Json& json,
+                                         const Forking& work) {
+    if (request.count == 0) throw usage_error("at least one fork must be asked for");
+    const Subject subject = recorder_.subject(id, request.operation);
+    return attempt("cannot fork sandbox " + subject.id, [&] {
+      std::vector<SandboxInfo> made;
+      const Operation operation = Recorder::record(subject, {"fork", canonical_json(json), request.operation},
+                                                   [&](Runner&, const fs::path&, Operation::Done& done) {
+                                                     made = work(subject.info.value());
+                                                     done.result = canonical_json(forks_json(made));
+                                                   });
+      if (!made.empty()) return made;
+      // Which of them are still there is another question.
+      for (const std::string& fork : forks_from(parse_json(operation.done->result, "of the record"))) {
+        std::optional<SandboxInfo> there = sandboxes_.read(fork);
+        made.push_back(there ? *std::move(there) : recorder_.ended_sandbox(fork));
+      }
+      return made;
+    });
+  }
+
+  std::vector<SandboxInfo> make_forks(const SandboxInfo& sandbox, const ForkRequest& request) {
+    SandboxInfo parent = as_it_is_now(sandbox);
+    parent.spec.labels.erase(kMemoryOfLabel);
     std::vector<Digest> layers = parent.spec.layers;
     std::optional<PackedLayer> shared;  // its hold keeps gc away until the leases of the forks do
     if (!parent.spec.read_only) {
@@ -486,13 +534,45 @@ class EngineOfThisHost final : public LocalEngine {
                                      {LayerName{LayerKind::Snapshot, "fork"}, "", false, random_seed_files(), {}});
       layers = digests(shared->stack);
     }
+    return make_all(parent, request, layers, {});
+  }
+
+  MemorySaver& saver_of(const SandboxSpec& spec) {
+    if (auto* const saver = dynamic_cast<MemorySaver*>(&sandboxes_.runner_of(spec))) return *saver;
+    throw usage_error("the backend " + spec.backend + " cannot save what runs in a sandbox")
+        .hint("dsec create --backend microvm")
+        .hint("without --memory, dsec fork takes the files alone");
+  }
+
+  MemorySnapshots::Draft save_memory(const SandboxInfo& info, const std::string& name) {
+    MemorySaver& saver = saver_of(info.spec);
+    if (info.state != SandboxState::Running && info.state != SandboxState::Paused)
+      throw usage_error("it is " + std::string(to_string(info.state)) + ", and only what runs has a memory");
+    MemorySnapshots::Draft draft(MemorySnapshots(home_),
+                                 {name, info.id, info.spec, static_cast<std::uint64_t>(std::time(nullptr)), 0, {}});
+    saver.save_memory(sandboxes_.directory(info.id), draft.place());
+    return draft;
+  }
+
+  std::vector<SandboxInfo> go_on_from(const MemorySnapshot& snapshot, const ForkRequest& request) {
+    SandboxInfo parent;
+    parent.id = snapshot.sandbox;
+    parent.spec = snapshot.spec;
+    parent.spec.labels[kMemoryOfLabel] = snapshot.sandbox;
+    return make_all(parent, request, parent.spec.layers, snapshot.place);
+  }
+
+  // `saved`: what they go on from; empty: they begin.
+  std::vector<SandboxInfo> make_all(const SandboxInfo& parent, const ForkRequest& request,
+                                    const std::vector<Digest>& layers, const fs::path& saved) {
     std::vector<SandboxInfo> made;
     try {
       const std::string base = request.name.empty() ? parent.spec.name : request.name;
       for (std::size_t number = 1; made.size() < request.count; ++number) {
         const std::string name = base.empty() ? "" : base + "-" + std::to_string(number);
         if (!name.empty() && sandboxes_.records().has_name(name)) continue;
-        made.push_back(create(fork_spec(parent, request, layers, name)));
+        made.push_back(make(
+            fork_spec(parent, request, layers, name), [](const std::string&) {}, saved));
       }
     } catch (...) {
       const std::exception_ptr failed = std::current_exception();

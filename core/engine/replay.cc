@@ -19,6 +19,7 @@
 #include "core/engine/branching_json.h"
 #include "core/engine/command_again.h"
 #include "core/engine/http_json.h"
+#include "core/engine/memory_snapshots.h"
 #include "core/engine/tar_entries.h"
 
 namespace dsec::engine {
@@ -379,14 +380,23 @@ class Replay {
 
   // What the forks did stands in trajectories of their own.
   void fork_again(const Operation& operation, ReplayedOperation& done) {
-    const ForkRequest then = fork_request_from(parse_json(operation.request, "request"));
+    const Json asked = parse_json(operation.request, "request");
+    const ForkRequest then = fork_request_from(asked);
     constexpr std::size_t kMostForks = 16;
     if (then.count > kMostForks)
       return skip(done, "it made " + std::to_string(then.count) + " sandboxes, and a replay makes at most " +
                             std::to_string(kMostForks));
     ForkRequest request{.count = then.count, .name = "", .labels = {}, .operation = replayed()};
     request.labels["dsec.replay-of"] = trajectory_.header.id;
-    for (const SandboxInfo& made : engine_.fork(id_, request)) engine_.remove(made.id, true);
+    std::vector<SandboxInfo> made;
+    if (!asked.value("memory", false)) {
+      made = engine_.fork(id_, request);
+    } else if (auto* const branching = dynamic_cast<MemoryBranching*>(&engine_)) {
+      made = branching->fork_memory(id_, request);
+    } else {
+      return skip(done, "memory cannot be saved here");
+    }
+    for (const SandboxInfo& fork : made) engine_.remove(fork.id, true);
   }
 
   void policy(const Operation& operation, ReplayedOperation& done) {

@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/engine/birthplaces.h"
 #include "core/engine/creation_keys.h"
+#include "core/engine/memory_snapshots.h"
 #include "core/engine/sandbox_id.h"
 
 namespace dsec::engine {
@@ -220,6 +221,8 @@ std::vector<Digest> leased_layers(const Home& home) {
       // Being written or removed, or damaged: it holds nothing that runs.
     }
   }
+  const std::vector<Digest> saved = MemorySnapshots(home).layers();
+  layers.insert(layers.end(), saved.begin(), saved.end());
   std::sort(layers.begin(), layers.end());
   layers.erase(std::unique(layers.begin(), layers.end()), layers.end());
   return layers;

@@ -110,6 +110,8 @@ class StartFrame {
     text_.strs(remover).strs(environment);
     if (request_.machine.empty()) return;
     text_.strs(request_.machine).u32(descriptors_.add(request_.machine_errors));
+    text_.u32(request_.machine_memory >= 0 ? descriptors_.add(request_.machine_memory) : kNoDescriptor);
+    text_.str(request_.machine_memory_path);
   }
 
   const StartRequest& request_;

@@ -50,6 +50,8 @@ struct StartRequest {
   std::filesystem::path dsec;        ///< removes the sandbox at its end, where that is asked for; may be empty
   std::vector<std::string> machine;  ///< what is executed as PID 1 of a machine; empty: dsec-init, of a container
   int machine_errors = -1;           ///< where that writes its errors to
+  int machine_memory = -1;           ///< what it gets where it opens machine_memory_path for writing; -1: nothing
+  std::string machine_memory_path = {};
 };
 
 /// Throws Error.

@@ -307,6 +307,19 @@ bool update(Client& client, wire::Reader& reader) {
   return true;
 }
 
+// What runs already has its own, and what is being entered has the texts of before, which therefore stay.
+bool set_environment(Client& client, const char* data, size_t size) {
+  Buffer frame = {};
+  frame.append(data, size);
+  wire::Reader reader(frame.data, frame.size);
+  Strings env = {};
+  if (!env.read(reader)) return frame.clear(), false;
+  keeper.config.env.clear();
+  keeper.config.env = env;
+  send(client, wire::Type::Done, nullptr, 0);
+  return true;
+}
+
 // Every request but those that only look, or want it frozen.
 bool wakes(wire::Type type) {
   switch (type) {
@@ -318,6 +331,7 @@ bool wakes(wire::Type type) {
     case wire::Type::Update:
     case wire::Type::Machine:
     case wire::Type::Control:
+    case wire::Type::Environment:
     // What they record may be a pause or a snapshot.
     case wire::Type::Begin:
     case wire::Type::End:
@@ -396,6 +410,11 @@ bool handle(Client& client, wire::Type type, const char* data, size_t size) {
     case wire::Type::Machine:
       begin_machine(client);
       return true;
+    case wire::Type::Environment:
+      return set_environment(client, data, size);
+    case wire::Type::Quiesce:
+      quiesce_machine(client, reader);
+      return reader.ok();
     case wire::Type::Relay:
       relay(client, reader);
       return reader.ok();

@@ -102,10 +102,12 @@ bool Config::read_start(wire::Reader& reader, const int* fds, unsigned descripto
   }
   oom_score = reader.str();
   if (!remover.read(reader) || !remover_env.read(reader)) return false;
-  machine_error_fd = -1;
+  machine_error_fd = machine_memory_fd = -1;
   if (is_machine()) {
     if (!machine.read(reader) || machine.count == 0) return false;
     machine_error_fd = from.take(reader.u32());
+    machine_memory_fd = from.take(reader.u32());
+    machine_memory = reader.str();
   }
   return reader.ok() && from.valid && reader.left() == 0 &&
          (user_namespace_fd >= 0) == ((flags & wire::kStartUserNamespace) != 0);

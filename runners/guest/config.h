@@ -66,8 +66,10 @@ struct Config {
   uint32_t resource_count;
   ResourceLimit resources[kMaxResourceLimits];
   Text oom_score;
-  Strings machine;               ///< kStartMachine: the VMM with its arguments
-  int machine_error_fd;          ///< its standard error; -1: nobody's
+  Strings machine;        ///< kStartMachine: the VMM with its arguments
+  int machine_error_fd;   ///< its standard error; -1: nobody's
+  int machine_memory_fd;  ///< a file that it is given where it opens `machine_memory`, see machine_memory.cc; -1: none
+  Text machine_memory;    ///< path
   Strings remover, remover_env;  ///< the program, with its arguments, that removes the sandbox; none: the caller does
 
   int root_fd, network_fd;  ///< network_fd: -1 for the host's

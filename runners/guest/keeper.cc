@@ -5,6 +5,7 @@
 #include <linux/prctl.h>
 #include <linux/resource.h>
 
+#include "runners/guest/machine_memory.h"
 #include "runners/guest/setup.h"
 #include "runners/guest/sockets.h"
 #include "runners/guest/sys.h"
@@ -73,7 +74,7 @@ void note_activity() { keeper.idle_since_us = monotonic_us(); }
 
 bool is_busy() {
   if (keeper.config.is_machine() && !has_machine()) return true;
-  if (keeper.running_count || has_open_operations()) return true;
+  if (keeper.running_count || has_open_operations() || is_quiesced()) return true;
   for (const Client* client = keeper.clients; client; client = client->next) {
     if (client->command) return true;
   }
@@ -303,6 +304,10 @@ void dispatch(Source& source, uint32_t events) {
       return on_machine_channel(events);
     case SourceKind::Relay:
       return on_relay(*static_cast<GuestStream*>(source.owner), events);
+    case SourceKind::Monitor:
+      return on_monitor(events);
+    case SourceKind::Memory:
+      return on_memory_request(events);
   }
 }
 

@@ -11,7 +11,20 @@ namespace dsec::guest {
 int run_keeper(char* shown);
 
 /// Whose descriptor epoll reports.
-enum class SourceKind : uint32_t { Listener, Signals, Client, Output, Error, Input, Control, Freezer, Channel, Relay };
+enum class SourceKind : uint32_t {
+  Listener,
+  Signals,
+  Client,
+  Output,
+  Error,
+  Input,
+  Control,
+  Freezer,
+  Channel,
+  Relay,
+  Memory,
+  Monitor
+};
 struct Source {
   SourceKind kind;
   int fd;           ///< -1: none
@@ -276,6 +289,15 @@ void run_in_machine_session(Client& client, const char* frame, size_t size);
 void relay(Client& client, wire::Reader& reader);
 void control_machine(Client& client, wire::Reader& reader);
 void forget_machine_client(Client& client);
+
+// machine_quiesce.cc
+/// For a client that saves the machine: its guest stands still until the client is gone.
+void quiesce_machine(Client& client, wire::Reader& reader);
+void on_monitor(uint32_t events);
+bool is_quiesced();
+/// The client that did is gone.
+void end_quiescence(Client& client);
+
 void on_machine_channel(uint32_t events);
 void on_relay(GuestStream& stream, uint32_t events);
 /// A guest that stood still without knowing it learns what time it is, before anything else that it is asked.

@@ -386,11 +386,19 @@ void relay(Client& client, wire::Reader& reader) {
 void control_machine(Client& client, wire::Reader& reader) {
   const auto type = static_cast<channel::Type>(reader.u16());
   if (!reader.ok()) return;
-  const bool known = type == channel::Type::Statistics || type == channel::Type::Quiesce ||
-                     type == channel::Type::Thaw || type == channel::Type::Rewrite;
+  const bool known = type == channel::Type::Statistics || type == channel::Type::Thaw || type == channel::Type::Rewrite;
   if (known && type == channel::Type::Rewrite) wake();
   if (!known || !ask_guest(type, {&client, false}, reader.rest(), reader.left()))
     return refuse(client, "ask the guest, which cannot be reached", "", known ? -ENOTCONN : -EINVAL);
+}
+
+bool ask_quiescence(Client& client) {
+  if (!has_machine() || keeper.ending || questions.count + 2 > kQuestions) return false;
+  questions.items[questions.count++] = {&client, false};
+  // Of its end, which goes ahead of all that is asked meanwhile.
+  questions.items[questions.count++] = {};
+  begin_silence();
+  return true;
 }
 
 void tell_time() {
@@ -483,6 +491,7 @@ void run_in_machine_session(Client& client, const char* frame, size_t size) {
 }
 
 void forget_machine_client(Client& client) {
+  end_quiescence(client);
   if (&client == keeper.creator) {
     keeper.creator = nullptr;
     // Nobody else would ever bring the channel.

@@ -24,10 +24,11 @@ constexpr uint32_t kLongestMessage = 16u << 10;
 struct MachineChannel {
   Source source;
   Buffer in, out;
+  Buffer held;  ///< what is to be said to a guest that is quiesced, once it is not
   GuestStream* streams;
   uint32_t last_number, count;
   uint32_t from_guest;  ///< streams that it has opened; not in `count`
-  bool there, was_full;
+  bool there, was_full, silent;
 } machine;
 char chunk[kChunk];
 
@@ -53,11 +54,12 @@ void send_frame(channel::Type type, uint32_t stream, const void* a, size_t a_siz
                 size_t b_size = 0) {
   if (!machine.there) return;
   const channel::ChannelHeader header = {static_cast<uint32_t>(a_size + b_size), type, 0, stream};
-  const bool idle = !machine.out.size;
-  machine.out.append(reinterpret_cast<const char*>(&header), sizeof header);
-  if (a_size) machine.out.append(static_cast<const char*>(a), a_size);
-  if (b_size) machine.out.append(static_cast<const char*>(b), b_size);
-  if (machine.out.size > kMostWaiting) return lose_machine("its guest does not read");
+  Buffer& out = machine.silent ? machine.held : machine.out;
+  const bool idle = !out.size && !machine.silent;
+  out.append(reinterpret_cast<const char*>(&header), sizeof header);
+  if (a_size) out.append(static_cast<const char*>(a), a_size);
+  if (b_size) out.append(static_cast<const char*>(b), b_size);
+  if (out.size > kMostWaiting) return lose_machine("its guest does not read");
   if (idle) flush();
 }
 
@@ -191,8 +193,25 @@ void lose_machine(const char* why) {
   begin_end("failed", why);
 }
 
+void begin_silence() {
+  send_frame(channel::Type::Quiesce, 0, nullptr, 0);
+  machine.silent = true;
+}
+
+void end_silence() {
+  if (!machine.there) return;
+  machine.silent = false;
+  const uint64_t now = wall_time_us();
+  send_frame(channel::Type::Thaw, 0, &now, sizeof now);
+  if (!machine.there || !machine.held.size) return;
+  const bool idle = !machine.out.size;
+  machine.out.append(machine.held.data, machine.held.size);
+  machine.held.clear();
+  if (idle) flush();
+}
+
 bool channel_is_full() {
-  const bool full = machine.out.size > kEnoughWaiting;
+  const bool full = machine.out.size + machine.held.size > kEnoughWaiting;
   machine.was_full |= full;
   return full;
 }
@@ -283,7 +302,7 @@ void on_machine_channel(uint32_t events) {
 
 void resume_streams() {
   for (GuestStream* stream = machine.streams; stream; stream = stream->next) take(*stream, 0);
-  if (machine.was_full && machine.out.size <= kEnoughWaiting) {
+  if (machine.was_full && machine.out.size + machine.held.size <= kEnoughWaiting) {
     machine.was_full = false;
     for (GuestStream* stream = machine.streams; stream; stream = stream->next)
       if (stream->goes_out()) update_egress(*stream);
@@ -295,7 +314,7 @@ void resume_streams() {
 }
 
 bool power_off_machine() {
-  if (!machine.there || keeper.pause.freezer != Pause::Freezer::Thawed) return false;
+  if (!machine.there || machine.silent || keeper.pause.freezer != Pause::Freezer::Thawed) return false;
   send_frame(channel::Type::PowerOff, 0, nullptr, 0);
   return machine.there;
 }

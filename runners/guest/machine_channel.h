@@ -56,6 +56,11 @@ void leave(GuestStream& stream, uint32_t error = 0);
 /// What was taken of it, so that the guest may send more; held back while its reader has enough.
 void take(GuestStream& stream, size_t size);
 void send_control(channel::Type type, const char* data, size_t size);
+/// Quiesces the guest. What is said to it from then on waits for end_silence(), which lets it go on. In
+/// machine_channel.cc; the questions for it are asked by ask_quiescence(), in machine.cc. False: not possible now.
+void begin_silence();
+void end_silence();
+bool ask_quiescence(Client& client);
 GuestStream* all_streams();
 /// The channel is of no use any more, and the machine neither.
 void lose_machine(const char* why);

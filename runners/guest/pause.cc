@@ -242,6 +242,12 @@ void read_memory(uint64_t& limit, uint64_t& peak) {
 }
 
 void pause(Client& client) {
+  if (is_quiesced()) {
+    // Its VMM would not answer who saves it.
+    Failure failure = {};
+    failure.set("pause", "the sandbox, whose machine is being saved", -EBUSY);
+    return send_failure(client, failure);
+  }
   client.waits_for_pause = true;
   keeper.pause.wanted = true;
   freeze();

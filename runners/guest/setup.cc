@@ -8,6 +8,7 @@
 #include <linux/prctl.h>
 #include <linux/seccomp.h>
 
+#include "runners/guest/machine_memory.h"
 #include "runners/guest/sys.h"
 
 // Isolation steps, in the order in which they happen; each failure ends the sandbox.
@@ -25,7 +26,8 @@ struct Setup {
   int alive, keeper;  ///< a pipe's reading end; a pidfd
   int init_pidfd;     ///< of the sandbox that gets its late mounts
   int outer_pid, init_pid;
-  uint32_t root;  ///< a futex: Root
+  int memory_requests;  ///< of a machine whose memory is given; -1: none
+  uint32_t root;        ///< a futex: Root
   Failure failure;
   alignas(16) char outer_stack[4096];
 };
@@ -337,6 +339,12 @@ int run_init(void*) {
   done = sys(__NR_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   if (done < 0) return fail("set no_new_privs", "", done);
   if (!drop_bounding(kept, setup.failure)) return 1;
+  if (config.machine_memory_fd >= 0) {
+    // The keeper answers, whose descriptors these still are.
+    done = install_memory_filter();
+    if (done < 0) return fail("install the system call filter of", "the machine's memory", done);
+    setup.memory_requests = static_cast<int>(done);
+  }
 
   if (!await_root()) return 1;
   if (config.network_fd >= 0) {
@@ -435,6 +443,7 @@ bool install_filter(const Config& config, Failure& failure) {
 
 bool begin_init(const Config& config, int alive, int keeper, Failure& failure) {
   setup.config = &config;
+  setup.memory_requests = -1;
   setup.alive = alive;
   setup.keeper = keeper;
   clone_args args = {};
@@ -458,7 +467,10 @@ int finish_init(bool with_root, Failure& failure) {
   // PID 1 has closed its copies; ours would keep the sandbox's filesystems from ending with it.
   for (const int made : made_mounts)
     if (made) close_fd(made);
-  if (with_root && !setup.failure.failed()) return setup.init_pid;
+  if (with_root && !setup.failure.failed()) {
+    if (setup.memory_requests >= 0) watch_memory_requests(setup.memory_requests);
+    return setup.init_pid;
+  }
   if (setup.init_pid > 0) sys(__NR_wait4, setup.init_pid, nullptr, 0, nullptr);
   if (with_root) failure = setup.failure;
   return -1;

@@ -43,16 +43,17 @@ inline constexpr uint32_t kMaxWindow = 16u << 20;
 enum class Type : uint16_t {
   // stream 0, dsec to agent. Each is answered by the frame named, or by Failed, in the order of the requests.
   Hello = 1,       ///< u64 kMagic, u32 kVersion, u64 wall clock in us, str random bytes for the kernel's generator.
-                   ///< The first frame, and the first after a restored snapshot: all streams of before are gone.
-                   ///< Answered by Welcome
+                   ///< The first frame, and the first after a restored snapshot: all streams of before are gone, but
+                   ///< what the keeper served goes on, heard by nobody. Answered by Welcome
   Configure = 2,   ///< what Configuration below says; once. Answered by Ready
   Statistics = 3,  ///< nothing; answered by Figures
   Quiesce = 4,     ///< nothing; freezes what runs, writes the disk out and freezes its filesystem. Answered by Done,
                    ///< after which the agent sends nothing until Thaw or Hello. Also before Configure: a guest that was
                    ///< saved then goes on with Hello and Configure
   Thaw = 5,        ///< u64 wall clock in us; answered by Done
-  Renew = 6,       ///< str machine id (empty: as it is), str host name (empty: as it is), str random bytes; for a guest
-                   ///< that was restored from a snapshot, between Hello and Thaw. Answered by Done
+  Renew = 6,       ///< str machine id (empty: as it is), str host name (empty: as it is), str random bytes, strs
+                   ///< environment (none: as it is); for a guest that was restored from a snapshot, between Hello and
+                   ///< Thaw. Answered by Done
   PowerOff = 7,    ///< nothing; ends everything inside, writes the disk out. The channel ends, and nothing answers
   Rewrite = 8,     ///< str path, str content; of a file of Configure, which has this content from now on. Answered by
                    ///< Done

@@ -60,6 +60,13 @@ enum class Type : uint16_t {
                  ///< socket whose bytes are the stream's. Answered by Relayed when the stream has ended
   Control = 26,  ///< u16 channel::Type of a request on stream 0, then its fields; answered by Controlled
   Hold = 22,     ///< answered by Done when everything is frozen; it stays so until this connection ends
+  Quiesce =
+      27,  ///< str words, str mark, with a descriptor: the monitor of the sandbox's machine, which is to be saved.
+           ///< Answered by Controlled with the guest's answer, after which nothing is said to the guest. When this
+           ///< connection ends, by whatever, the words are written to the monitor (again while the line of its
+           ///< answer that has the mark tells of an "error"), and the guest goes on
+  Environment = 28,  ///< strs: what commands find in their environment from now on, in the place of what Start said.
+                     ///< Answered by Done
   // keeper to dsec
   Started = 32,      ///< u32 pid of the keeper, u32 pid of PID 1, as the keeper sees them
   Failed = 33,       ///< u32 errno (0: none), str what was attempted
@@ -114,7 +121,9 @@ enum StartFlags : uint32_t {
   kStartIdlePolicy = 16,     ///< its processes have SCHED_IDLE
   kStartIdle = 32,           ///< its groups are idle, but for when it is made, frozen or ended
   kStartMachine = 64,        ///< PID 1 is a VMM, which the frame's last fields tell: strs argv, u32 descriptor of what
-                             ///< it says on its standard error; commands run in its guest, see guest_channel.h
+                             ///< it says on its standard error, u32 descriptor of what its memory is at first (none:
+                             ///< empty), str path as which it opens that; commands run in its guest, see
+                             ///< guest_channel.h
   kStartEgress = 128,        ///< and what the guest's sandbox sends goes out in the machine's network namespace
   kStartLater = 256,         ///< /dev/pts and /dev/shm come with the first command, or Resume
 };

@@ -130,6 +130,16 @@ std::chrono::microseconds GuestLink::configure(std::string_view configuration, D
 
 void GuestLink::quiesce(Deadline until) { ask(channel::Type::Quiesce, "", channel::Type::Done, until); }
 
+void GuestLink::rewrite(const std::string& path, std::string_view content, Deadline until) {
+  ask(channel::Type::Rewrite, FrameText().str(path).str(content).text(), channel::Type::Done, until);
+}
+
+void GuestLink::renew(std::string_view machine_id, const std::string& hostname,
+                      const std::vector<std::string>& environment, Deadline until) {
+  const std::string text = FrameText().str(machine_id).str(hostname).str(random_bytes()).strs(environment).text();
+  ask(channel::Type::Renew, text, channel::Type::Done, until);
+}
+
 UniqueFd GuestLink::release() {
   if (!received_.empty()) throw failure("its guest says what was not asked");
   return std::move(channel_);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "core/base/unique_fd.h"
 #include "runners/container/channel.h"
@@ -32,6 +33,11 @@ class GuestLink {
   std::chrono::microseconds configure(std::string_view configuration, Deadline until);
   /// It says nothing more until the next hello(), so that it can be saved.
   void quiesce(Deadline until);
+  /// Of a guest that was saved with its sandbox, between hello() and what lets it go on: one of its own files, and what
+  /// it is called. `environment`: of commands from now on.
+  void rewrite(const std::string& path, std::string_view content, Deadline until);
+  void renew(std::string_view machine_id, const std::string& hostname, const std::vector<std::string>& environment,
+             Deadline until);
   /// For the keeper. Throws Error when the guest has already said something that nobody asked for.
   UniqueFd release();
 

@@ -44,8 +44,10 @@ struct MachineSpec {
   std::uint64_t memory = 512ull << 20;  ///< bytes, a multiple of 1 MiB
   std::vector<MachineDrive> drives;
   std::vector<MachinePmem> pmem;
-  bool has_pmem_room = false;      ///< for `pmem`: also of a machine that is saved before it has any
-  bool restores = false;           ///< it goes on from a snapshot: MachineControl::load(), then resume()
+  bool has_pmem_room = false;  ///< for `pmem`: also of a machine that is saved before it has any
+  bool restores = false;       ///< it goes on from a snapshot: MachineControl::load(), then resume()
+  /// What the VMM opens for what its memory is at first, which it does not change; empty: nothing.
+  std::filesystem::path saved_memory;
   bool reports_free_pages = true;  ///< what the guest does not use goes back to the host
   /// The host's end of the byte channel: a unix socket that the VMM listens at.
   std::filesystem::path channel;

@@ -48,6 +48,8 @@ constexpr std::chrono::seconds kSettling{4};
 // Code and data of QEMU, what it translates, and what the kernel counts for its files.
 constexpr std::uint64_t kVmmMemory = 256ull << 20;
 constexpr std::size_t kHeard = 4096;
+// No file is there: see machine_memory.cc of the keeper.
+constexpr char kMemoryInside[] = "/guest/memory";
 
 std::string seccomp_program() { return {reinterpret_cast<const char*>(kSeccompProgram), sizeof kSeccompProgram}; }
 
@@ -87,7 +89,6 @@ class MachineStarter {
       : parts_(parts), request_(request), spec_(request.spec), directory_(request.directory) {}
 
   int run() {
-    if (parts_.warm.empty() && parts_.accelerator == Accelerator::Tcg) clock_ = counter_khz();
     const int pid = start_vmm();
     // Its authority is among the files of the guest.
     if (has_policy()) attach_egress();
@@ -95,9 +96,7 @@ class MachineStarter {
     return pid;
   }
 
-  void save(std::uint64_t clock) {
-    clock_ = clock;
-    late_drives_ = true;
+  void save() {
     start_vmm();
     with_last_words("its machine cannot be saved", [&] { save_guest(); });
   }
@@ -118,13 +117,17 @@ class MachineStarter {
     if (!spec_.read_only)
       attempt("cannot make its disk", [&] {
         MachineDisk disk(*parts_.disks, directory_);
-        disk.create_empty(parts_.home, spec_.limits.disk.value_or(kMachineDisk));
+        if (parts_.has_sandbox)
+          disk.create_from(parts_.disk);
+        else
+          disk.create_empty(parts_.home, spec_.limits.disk.value_or(kMachineDisk));
         disk.serve(cgroups);
       });
     auto [errors, errors_end] = make_pipe();
     errors_.emplace(std::move(errors));
     open_console();
-    send_start(keeper, start_request(cgroups, user_namespace.fd(), map, errors_end.get()));
+    const UniqueFd memory = is_warm() ? open_file(parts_.warm.memory, O_RDONLY | O_NOFOLLOW) : UniqueFd();
+    send_start(keeper, start_request(cgroups, user_namespace.fd(), map, errors_end.get(), memory.get()));
     errors_end.reset();
     const UniqueFd network = user_namespace.take_network();
     send_root(keeper, root, network.get());
@@ -160,13 +163,14 @@ class MachineStarter {
     const unsigned cpus = machine_cpus(spec_.limits);
     const std::uint64_t memory = spec_.limits.memory.value_or(kMachineMemory);
     std::vector<MachineDrive> drives = std::move(machine_.drives);
-    machine_ = late_drives_ ? warm_spec(memory, cpus, parts_.pmem) : plain_spec(memory, cpus, parts_.pmem);
+    machine_ = parts_.late_drives ? warm_spec(memory, cpus, parts_.pmem) : plain_spec(memory, cpus, parts_.pmem);
     machine_.pmem = std::move(pmem_);
     // Those of a saved guest lie in the first of the places that it has.
     for (std::size_t i = drives.size(); i < machine_.drives.size(); ++i) drives.push_back(machine_.drives[i]);
     machine_.drives = std::move(drives);
-    machine_.restores = !parts_.warm.empty();
-    if (clock_ != 0) machine_.command_line += " " + clock_words(clock_);
+    machine_.restores = is_warm();
+    if (is_warm()) machine_.saved_memory = kMemoryInside;
+    if (parts_.clock != 0) machine_.command_line += " " + clock_words(parts_.clock);
   }
 
   // The guest numbers them as they come.
@@ -184,7 +188,9 @@ class MachineStarter {
     console_.emplace(open_file(place, O_RDONLY | O_NONBLOCK | O_NOFOLLOW));
   }
 
+  bool is_warm() const { return !parts_.warm.state.empty(); }
   bool has_policy() const { return spec_.network == NetworkMode::Policy; }
+  bool has_authority() const { return has_policy() && spec_.network_plan.intercept_tls; }
 
   // In the network namespace of the VMM, where the keeper sends what the guest's sandbox does.
   void attach_egress() {
@@ -194,6 +200,9 @@ class MachineStarter {
   }
 
   std::string hostname() const { return spec_.hostname.empty() ? request_.id : spec_.hostname; }
+  std::string hosts() const {
+    return "127.0.0.1\tlocalhost " + hostname() + "\n::1\tlocalhost ip6-localhost ip6-loopback\n";
+  }
   std::vector<std::string> environment() const {
     std::vector<std::string> env{"HOSTNAME=" + hostname()};
     if (has_policy()) {
@@ -206,7 +215,8 @@ class MachineStarter {
 
   // No capability is the VMM's, and what the kernel kills for lack of memory is the guest's to count: what commands may
   // do is told to the guest.
-  StartRequest start_request(const SandboxCgroups& cgroups, int user_namespace, const IdMap& map, int errors) {
+  StartRequest start_request(const SandboxCgroups& cgroups, int user_namespace, const IdMap& map, int errors,
+                             int memory) {
     return {.sandbox = request_,
             .cgroups = cgroups,
             .flags = wire::kStartUserNamespace | wire::kStartMachine | (has_policy() ? wire::kStartEgress : 0u),
@@ -224,7 +234,9 @@ class MachineStarter {
             .read_only_paths = read_only_paths(),
             .dsec = parts_.dsec,
             .machine = make_qemu(parts_.vmm, parts_.accelerator)->command(machine_),
-            .machine_errors = errors};
+            .machine_errors = errors,
+            .machine_memory = memory,
+            .machine_memory_path = kMemoryInside};
   }
 
   static void send_root(KeeperLaunch& keeper, const MachineRoot& root, int network) {
@@ -264,12 +276,11 @@ class MachineStarter {
     text.u32(static_cast<std::uint32_t>(spec_.tmpfs.size()));
     for (const TmpfsMount& mount : spec_.tmpfs) text.str(mount.target).u64(mount.size);
     const std::string name = hostname();
-    const bool has_authority = has_policy() && spec_.network_plan.intercept_tls;
-    text.u32(has_authority ? 4 : 3);
+    text.u32(has_authority() ? 4 : 3);
     text.str("/etc/hostname").str(name + "\n");
-    text.str("/etc/hosts").str("127.0.0.1\tlocalhost " + name + "\n::1\tlocalhost ip6-localhost ip6-loopback\n");
+    text.str("/etc/hosts").str(hosts());
     text.str("/etc/resolv.conf").str(has_policy() ? egress_resolv_conf() : "");
-    if (has_authority) text.str(kCaInside).str(read_authority(directory_));
+    if (has_authority()) text.str(kCaInside).str(read_authority(directory_));
     text.u32(0);
     return text.text();
   }
@@ -326,12 +337,12 @@ class MachineStarter {
   void meet_guest() {
     // Of a saved guest the other end was there, too: so it need not notice that it is another.
     GuestLink link(connect(), [&] { look(); });
-    const bool warm = !parts_.warm.empty();
+    const bool warm = is_warm();
     const auto until = steady_clock::now() + (warm ? kWarmPatience : kGuestPatience);
     const auto begin = [&] {
       if (warm) {
         const std::unique_ptr<MachineControl> machine = control();
-        machine->load({.state = {}, .memory = parts_.warm});
+        machine->load(parts_.warm);
         machine->resume();
       }
       link.hello(until);
@@ -342,7 +353,12 @@ class MachineStarter {
       if (warm) throw RestoreFailed(error);
       throw;
     }
-    link.configure(configuration(), steady_clock::now() + kGuestPatience);
+    const auto ready_until = steady_clock::now() + kGuestPatience;
+    if (parts_.has_sandbox) {
+      renew(link, ready_until);
+    } else {
+      link.configure(configuration(), ready_until);
+    }
     const UniqueFd ready = link.release();
     std::optional<Channel> keeper = Channel::connect(directory_);
     if (!keeper) throw failure("its keeper is gone");
@@ -350,6 +366,29 @@ class MachineStarter {
     keeper->send(wire::Type::Machine, "", std::span<const int>(&fd, 1));
     const std::optional<Frame> answer = keeper->receive();
     if (answer->type == wire::Type::Failed) throw keeper_error(*answer);
+    if (parts_.has_sandbox) thaw(*keeper);
+  }
+
+  // Nothing in it has run since it was saved, and nothing does before it is one of its own.
+  void renew(GuestLink& link, GuestLink::Deadline until) {
+    link.rewrite("/etc/hosts", hosts(), until);
+    if (has_authority()) link.rewrite(kCaInside, read_authority(directory_), until);
+    link.renew(spec_.machine_id, hostname(), environment(), until);
+  }
+
+  // By the keeper, who hears what it says from then on.
+  static void thaw(Channel& keeper) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    const Frame answer =
+        request(keeper, wire::Type::Control,
+                FrameText()
+                    .u16(static_cast<std::uint16_t>(channel::Type::Thaw))
+                    .u64(static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count()))
+                    .text(),
+                kGuestPatience);
+    wire::Reader reader = answer.reader();
+    if (answer.type != wire::Type::Controlled || static_cast<channel::Type>(reader.u16()) != channel::Type::Done)
+      throw failure("its guest does not go on");
   }
 
   void save_guest() {
@@ -362,7 +401,7 @@ class MachineStarter {
     link.quiesce(until);
     const std::unique_ptr<MachineControl> machine = control();
     machine->pause();
-    machine->save({.state = {}, .memory = directory_ / kSavedState});
+    machine->save(saved_files(directory_));
   }
 
   UniqueFd connect() {
@@ -382,8 +421,6 @@ class MachineStarter {
   const SandboxSpec& spec_;
   const fs::path& directory_;
   std::unique_ptr<KeeperLaunch> launched_;
-  std::uint64_t clock_ = 0;  ///< kHz of the counter, where the kernel has to be told
-  bool late_drives_ = !parts_.warm.empty();
   std::vector<MachineFile> files_;
   std::vector<std::vector<std::string>> images_;  ///< of each its devices
   std::vector<MachinePmem> pmem_;
@@ -407,10 +444,12 @@ Limits limits_of_vmm(const Limits& limits) {
   return vmm;
 }
 
+MachineSnapshot saved_files(const fs::path& directory) {
+  return {directory / "saved-state", directory / "saved-memory"};
+}
+
 int start_machine(const MachineParts& parts, RunnerRequest& request) { return MachineStarter(parts, request).run(); }
 
-void save_machine(const MachineParts& parts, RunnerRequest& request, std::uint64_t clock) {
-  MachineStarter(parts, request).save(clock);
-}
+void save_machine(const MachineParts& parts, RunnerRequest& request) { MachineStarter(parts, request).save(); }
 
 }  // namespace dsec::runners

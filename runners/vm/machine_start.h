@@ -31,9 +31,13 @@ struct MachineParts {
   std::filesystem::path vmm;  ///< QEMU
   Accelerator accelerator;
   std::filesystem::path kernel, initramfs;
-  std::filesystem::path warm;  ///< the saved guest that it goes on from; empty: its kernel begins
+  MachineSnapshot warm;        ///< the saved guest that it goes on from; empty: its kernel begins
   bool pmem = false;           ///< it has room for images in memory
   std::vector<bool> mapped;    ///< which of its images are that; none of a machine that is saved
+  bool late_drives = false;    ///< it has all places for drives, see warm_spec()
+  bool has_sandbox = false;    ///< the guest was saved with a sandbox, and that goes on as this one
+  std::filesystem::path disk;  ///< what that sandbox's disk showed, see MachineDisk::seal(); empty: it had none
+  std::uint64_t clock = 0;     ///< kHz that a kernel which begins is told of its processor's counter; 0: nothing
 };
 
 /// The saved guest does not go on: nothing is known of why that would pass.
@@ -55,11 +59,11 @@ WarmMachine warm_machine(const MachineParts& parts, const GuestKernel& kernel, c
 /// Returns the pid of the keeper when the guest's sandbox runs. Throws Error, and may leave what reclaim() removes.
 int start_machine(const MachineParts& parts, engine::RunnerRequest& request);
 
-/// A file in the directory of a sandbox that is made to be saved.
-inline constexpr char kSavedState[] = "saved-guest";
+/// What is saved of a sandbox that is made for that, in its directory.
+MachineSnapshot saved_files(const std::filesystem::path& directory);
 
-/// Begins a guest and saves it as kSavedState before it is told of a sandbox. `clock`: kHz that its kernel is
-/// told; 0: nothing. What was made for it is left to reclaim(), also when this throws Error.
-void save_machine(const MachineParts& parts, engine::RunnerRequest& request, std::uint64_t clock);
+/// Begins a guest and saves it as saved_files() before it is told of a sandbox. What was made for it is left to
+/// reclaim(), also when this throws Error.
+void save_machine(const MachineParts& parts, engine::RunnerRequest& request);
 
 }  // namespace dsec::runners

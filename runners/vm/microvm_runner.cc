@@ -12,6 +12,7 @@
 #include "core/base/signal_name.h"
 #include "core/base/units.h"
 #include "core/engine/lease.h"
+#include "core/engine/memory_saver.h"
 #include "core/model/hostname.h"
 #include "runners/container/container_runner.h"
 #include "runners/container/cpu_class.h"
@@ -27,9 +28,11 @@
 #include "runners/vm/kernel_store.h"
 #include "runners/vm/machine_disk.h"
 #include "runners/vm/machine_root.h"
+#include "runners/vm/machine_save.h"
 #include "runners/vm/machine_start.h"
 #include "runners/vm/machine_streams.h"
 #include "runners/vm/pmem_plan.h"
+#include "runners/vm/saved_machine.h"
 #include "runners/vm/warm_store.h"
 #include "runners/vm/written_copy.h"
 
@@ -105,7 +108,7 @@ class GuestWatch final : public engine::FileWatch {
   bool ended_ = false;
 };
 
-class MicrovmRunner final : public engine::Runner, public engine::WrittenCopier {
+class MicrovmRunner final : public engine::Runner, public engine::WrittenCopier, public engine::MemorySaver {
  public:
   MicrovmRunner(const engine::Home& home, engine::Runner& containers, engine::MachineDisks& disks, fs::path dsec)
       : home_(home),
@@ -150,36 +153,20 @@ class MicrovmRunner final : public engine::Runner, public engine::WrittenCopier 
   }
 
   engine::RunnerStatus start(engine::RunnerRequest request) override {
-    try {
-      const GuestKernel guest = kernel();
-      MachineParts parts = machine_parts(guest);
-      parts.mapped = choose_mapped(request.spec.pmem, request.stack.images, home_.store(),
-                                   request.spec.limits.memory.value_or(kMachineMemory));
-      parts.pmem = std::find(parts.mapped.begin(), parts.mapped.end(), true) != parts.mapped.end();
-      const WarmMachine machine = warm_machine(parts, guest, request.spec.limits, parts.pmem);
-      const std::optional<WarmGuest> warm = find_warm_guest(home_.root(), machine);
-      if (warm) parts.warm = warm->state;
-      engine::RunnerStatus status;
-      status.state = engine::SandboxState::Running;
-      try {
-        status.keeper_pid = start_machine(parts, request);
-      } catch (RestoreFailed& error) {
-        // Another may have taken its place meanwhile.
-        const std::optional<WarmGuest> there = find_warm_guest(home_.root(), machine);
-        if (there && there->made == warm->made && remove_warm_guest(home_.root(), warm->name))
-          error.hint("the saved guest " + warm->name + " was removed: the next one begins without it");
-        throw;
-      }
-      return status;
-    } catch (...) {
-      const std::exception_ptr failed = std::current_exception();
-      try {
-        reclaim(request.directory);
-      } catch (const Error&) {
-        // The lease stays; gc tries again.
-      }
-      std::rethrow_exception(failed);
-    }
+    return started(request.directory, [&] { return begin_machine(request); });
+  }
+  engine::RunnerStatus restore(engine::RunnerRequest request, const fs::path& saved) override {
+    return started(request.directory, [&] { return restore_machine(request, saved); });
+  }
+
+  void save_memory(const fs::path& directory, const fs::path& into) override {
+    const std::optional<SandboxRecord> record = read_record(directory);
+    const bool paused = record && record->status.state == engine::SandboxState::Paused;
+    // Only what runs can be asked.
+    if (paused) containers_.resume(directory);
+    ensure_disk(directory);
+    save_running_machine(disks_, directory, into, vmm());
+    if (paused) containers_.pause(directory);
   }
 
   // What a keeper does is the same for all.
@@ -238,7 +225,8 @@ class MicrovmRunner final : public engine::Runner, public engine::WrittenCopier 
   void release(const fs::path& directory) override { containers_.release(directory); }
   void reclaim(const fs::path& directory) override {
     containers_.reclaim(directory);
-    for (const char* name : {kMachineDirectory, kSavedState}) remove_tree(directory / name);
+    const MachineSnapshot saved = saved_files(directory);
+    for (const fs::path& path : {directory / kMachineDirectory, saved.state, saved.memory}) remove_tree(path);
     for (const char* name : MachineDisk::kFiles) remove_tree(directory / name);
   }
   void release_shared() override { keepers_.clear(); }
@@ -379,9 +367,112 @@ class MicrovmRunner final : public engine::Runner, public engine::WrittenCopier 
 
   MachineParts machine_parts(const GuestKernel& guest) {
     const fs::path qemu = vmm();
-    return {place_,       keepers_,        cgroups(),    program(), dsec_,
-            egress_,      &disks_,         home_.root(), qemu,      choose_accelerator(qemu, guest.kernel),
-            guest.kernel, guest.initramfs, {},           false,     {}};
+    return {.place = place_,
+            .keepers = keepers_,
+            .cgroups = cgroups(),
+            .program = program(),
+            .dsec = dsec_,
+            .egress = egress_,
+            .disks = &disks_,
+            .home = home_.root(),
+            .vmm = qemu,
+            .accelerator = choose_accelerator(qemu, guest.kernel),
+            .kernel = guest.kernel,
+            .initramfs = guest.initramfs};
+  }
+
+  void choose_images(MachineParts& parts, const engine::RunnerRequest& request) const {
+    parts.mapped = choose_mapped(request.spec.pmem, request.stack.images, home_.store(),
+                                 request.spec.limits.memory.value_or(kMachineMemory));
+    parts.pmem = std::find(parts.mapped.begin(), parts.mapped.end(), true) != parts.mapped.end();
+  }
+
+  // `work` gives the pid of the keeper.
+  template <typename Work>
+  engine::RunnerStatus started(const fs::path& directory, const Work& work) {
+    try {
+      engine::RunnerStatus status;
+      status.state = engine::SandboxState::Running;
+      status.keeper_pid = work();
+      return status;
+    } catch (...) {
+      const std::exception_ptr failed = std::current_exception();
+      try {
+        reclaim(directory);
+      } catch (const Error&) {
+        // The lease stays; gc tries again.
+      }
+      std::rethrow_exception(failed);
+    }
+  }
+
+  // Its kernel begins, or goes on from where another has begun.
+  int begin_machine(engine::RunnerRequest& request) {
+    const GuestKernel guest = kernel();
+    MachineParts parts = machine_parts(guest);
+    choose_images(parts, request);
+    const WarmMachine machine = warm_machine(parts, guest, request.spec.limits, parts.pmem);
+    const std::optional<WarmGuest> warm = find_warm_guest(home_.root(), machine);
+    if (warm) {
+      parts.warm = warm->files;
+      parts.late_drives = true;
+    } else if (parts.accelerator == Accelerator::Tcg) {
+      parts.clock = counter_khz();
+    }
+    MachineRecord record = describe(parts, guest, request);
+    record.clock = warm ? warm->clock : parts.clock;
+    record.boot = warm ? warm->boot : host_boot();
+    write_machine_record(request.directory, record);
+    try {
+      return start_machine(parts, request);
+    } catch (RestoreFailed& error) {
+      // Another may have taken its place meanwhile.
+      const std::optional<WarmGuest> there = find_warm_guest(home_.root(), machine);
+      if (there && there->made == warm->made && remove_warm_guest(home_.root(), warm->name))
+        error.hint("the saved guest " + warm->name + " was removed: the next one begins without it");
+      throw;
+    }
+  }
+
+  int restore_machine(engine::RunnerRequest& request, const fs::path& place) {
+    return attempt("it cannot go on from what was saved", [&] {
+      const SavedSandbox saved = read_saved_sandbox(place);
+      const MachineRecord& then = saved.record;
+      if (!request.spec.read_only && saved.disk.empty()) throw failure("its disk is gone");
+      const std::optional<GuestKernel> guest = find_guest_kernel(home_.root(), then.kernel_name);
+      if (!guest)
+        throw failure("the kernel " + quote(then.kernel_name) + " that it has is not here any more")
+            .hint("dsec vm kernel import --name " + then.kernel_name);
+      MachineParts parts = machine_parts(*guest);
+      choose_images(parts, request);
+      parts.warm = saved.files;
+      parts.late_drives = then.late_drives;
+      parts.has_sandbox = true;
+      parts.disk = saved.disk;
+      MachineRecord record = describe(parts, *guest, request);
+      check_fit(then, record);
+      record.clock = then.clock;
+      record.boot = then.boot;
+      write_machine_record(request.directory, record);
+      const int keeper = start_machine(parts, request);
+      // The keeper knows those that it was told of.
+      (void)containers_.sessions(request.directory);
+      return keeper;
+    });
+  }
+
+  static MachineRecord describe(const MachineParts& parts, const GuestKernel& guest,
+                                const engine::RunnerRequest& request) {
+    return describe_machine(parts, guest, request.spec.limits, request.stack.images);
+  }
+
+  static void check_fit(const MachineRecord& then, const MachineRecord& now) {
+    const std::string why = misfit(then, now);
+    if (why.empty()) return;
+    throw failure("it was saved with QEMU " + then.vmm + " and kernel " + then.release)
+        .context("memory means something only to the machine that it was of, and here is " + why)
+        .hint("dsec vm save, again, of a sandbox that runs here")
+        .hint("dsec snapshot, which keeps files alone");
   }
 
   GuestKernel kernel() const {

@@ -46,8 +46,8 @@ std::vector<bool> choose_mapped(PmemUse use, const std::vector<engine::ImageFile
     if (!can_be_mapped(images[i], store)) continue;
     const std::uint64_t data = bytes_of(*images[i].data);
     const std::uint64_t sum = bytes + engine::mapped_size(bytes_of(images[i].meta)) + engine::mapped_size(data);
-    if (use == PmemUse::Auto &&
-        (data < kWorthwhile || sum / kBytesPerStructure > memory / kUnasked || count == kMostMapped))
+    if (use == PmemUse::Auto && (engine::mapped_size(data) < kWorthwhile ||
+                                 sum / kBytesPerStructure > memory / kUnasked || count == kMostMapped))
       continue;
     bytes = sum;
     ++count;

@@ -1,18 +1,22 @@
 #include "runners/vm/qemu.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "core/base/child_process.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/units.h"
 #include "runners/protocol/guest_channel.h"
+#include "runners/vm/qemu_stream.h"
 #include "runners/vm/qmp.h"
 #include "runners/vm/vmm_socket.h"
 
@@ -25,6 +29,8 @@ namespace {
 // With ACPI the machine has two I/O APICs and 24 places for virtio devices; the channel, the balloon and the random
 // numbers have one each.
 static_assert(kQemuDrives == 24 - 3);
+constexpr int kPipeSize = 1 << 20;
+constexpr std::uint64_t kMostMemory = 1ull << 40;
 constexpr std::uint64_t kDiskRate = 4ull << 30;
 // For as long requests wait for what serves a disk to come back.
 constexpr std::chrono::seconds kReconnect{60};
@@ -87,29 +93,62 @@ class QemuControl final : public MachineControl {
     return memory;
   }
 
-  // State and memory are one stream of QEMU's. By descriptor: its system call filter lets it start no program.
+  // One stream, which comes through a pipe and is taken apart here. By descriptor: QEMU's system call filter lets it
+  // start no program.
   void save(const MachineSnapshot& to) override {
-    const UniqueFd file = open_file(to.memory, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
-    qmp_.execute("getfd", {{"fdname", "snapshot"}}, kControlPatience, file.get());
+    const auto until = steady_clock::now() + kSnapshotPatience;
+    const UniqueFd state = open_file(to.state, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
+    const UniqueFd memory = open_file(to.memory, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
+    std::pair<UniqueFd, UniqueFd> stream = make_pipe();
+    (void)::fcntl(stream.second.get(), F_SETPIPE_SZ, kPipeSize);
+    qmp_.execute("getfd", {{"fdname", "snapshot"}}, kControlPatience, stream.second.get());
+    stream.second.reset();
     // Nothing of the guest waits for it, and it is no network that others share.
     qmp_.execute("migrate-set-parameters", {{"max-bandwidth", kDiskRate}}, kControlPatience);
+    const std::uint64_t size = memory_size();
+    if (size > kMostMemory) throw failure("QEMU says that it has " + std::to_string(size) + " bytes of memory");
     qmp_.execute("migrate", {{"uri", "fd:snapshot"}}, kControlPatience);
-    await_migration();
-    if (::fsync(file.get()) != 0) throw system_error("write " + quote(to.memory.native()));
+    bool ended = false;
+    const ReadSome read = [&](char* into, std::size_t most) {
+      const std::size_t got = read_by(stream.first.get(), into, most, until);
+      ended = got == 0;
+      return got;
+    };
+    try {
+      split_qemu_stream(read, memory_name(), size, memory.get(), state.get());
+    } catch (const Error&) {
+      // Where its end has come too early QEMU knows why.
+      if (ended) await_migration(until);
+      throw;
+    }
+    await_migration(until);
+    for (const UniqueFd* file : {&state, &memory})
+      if (::fsync(file->get()) != 0) throw system_error("write what was saved");
   }
 
+  // The memory is there already.
   void load(const MachineSnapshot& from) override {
-    const UniqueFd file = open_file(from.memory, O_RDONLY | O_NOFOLLOW);
+    const UniqueFd file = open_file(from.state, O_RDONLY | O_NOFOLLOW);
     qmp_.execute("getfd", {{"fdname", "snapshot"}}, kControlPatience, file.get());
     qmp_.execute("migrate-incoming", {{"uri", "fd:snapshot"}}, kControlPatience);
-    await_migration();
+    await_migration(steady_clock::now() + kSnapshotPatience);
   }
 
   void quit() override { qmp_.execute("quit", kControlPatience); }
 
  private:
-  void await_migration() {
-    const auto until = steady_clock::now() + kSnapshotPatience;
+  static std::size_t read_by(int stream, char* into, std::size_t most, steady_clock::time_point until) {
+    for (;;) {
+      const auto left = std::chrono::ceil<milliseconds>(until - steady_clock::now()).count();
+      pollfd ready{stream, POLLIN, 0};
+      if (left <= 0 || ::poll(&ready, 1, static_cast<int>(left)) == 0) throw failure("QEMU did not end it in time");
+      const ssize_t got = ::read(stream, into, most);
+      if (got >= 0) return static_cast<std::size_t>(got);
+      if (errno != EINTR && errno != EAGAIN) throw system_error("read what QEMU saves");
+    }
+  }
+
+  void await_migration(steady_clock::time_point until) {
     while (steady_clock::now() < until) {
       const Json told = qmp_.execute("query-migrate", kControlPatience);
       const std::string status = json_string_or(told, "status", "none");
@@ -119,6 +158,14 @@ class QemuControl final : public MachineControl {
       std::this_thread::sleep_for(milliseconds(2));
     }
     throw failure("QEMU did not end it in time");
+  }
+
+  // The last part of its object's path.
+  std::string memory_name() {
+    const Json told = qmp_.execute("qom-get", {{"path", "/machine"}, {"property", "memory-backend"}}, kControlPatience);
+    const std::string path = told.is_string() ? told.get<std::string>() : "";
+    if (path.empty()) throw failure("QEMU does not say what its memory is");
+    return fs::path(path).filename();
   }
 
   std::uint64_t memory_size() {
@@ -159,7 +206,9 @@ class Qemu final : public Vmm {
     std::vector<std::string> argv{program_.native()};
     const auto add = [&](std::initializer_list<std::string> words) { argv.insert(argv.end(), words); };
     const Board board = board_of(spec);
-    add({"-M", board.machine, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"});
+    const bool has_saved = !spec.saved_memory.empty();
+    add({"-M", board.machine + (has_saved ? ",memory-backend=" + board.memory : "")});
+    add({"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"});
     // A guest's translated code takes no more than this; without the option it may be an eighth of the host's memory.
     // Nor is copying byte by byte fast there, which a kernel takes these two features to promise: it copies words then.
     if (accelerator_ == Accelerator::Tcg) add({"-accel", "tcg,tb-size=64", "-cpu", "max,-erms,-fsrm"});
@@ -167,6 +216,9 @@ class Qemu final : public Vmm {
     std::string memory = std::to_string(spec.memory >> 20) + "M";
     if (spec.has_pmem_room) memory += ",maxmem=" + std::to_string((spec.memory + kPmemRoom) >> 20) + "M";
     add({"-m", memory, "-smp", std::to_string(spec.cpus)});
+    if (has_saved)
+      add({"-object", "memory-backend-file,id=" + board.memory + ",size=" + std::to_string(spec.memory) +
+                          ",share=off,mem-path=" + escaped(spec.saved_memory.native())});
     add({"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"});
     add({"-kernel", spec.kernel.native(), "-append", spec.command_line});
     if (!spec.initramfs.empty()) add({"-initrd", spec.initramfs.native()});
@@ -197,15 +249,16 @@ class Qemu final : public Vmm {
   }
 
  private:
-  // What the guest finds its devices on.
+  // What the guest finds its devices on. `memory`: what QEMU calls its memory, also in what it saves.
   struct Board {
-    const char *machine, *bus, *modern;
+    std::string machine, memory;
+    const char *bus, *modern;
     std::string device(const std::string& kind) const { return kind + "-" + bus; }
   };
   // microvm takes a pmem device and leaves its memory at address 0, where nothing is mapped.
   static Board board_of(const MachineSpec& spec) {
-    if (!spec.has_pmem_room) return {"microvm,acpi=on", "device", "virtio-mmio.force-legacy=false"};
-    return {"q35,smm=off,usb=off,sata=off,smbus=off,vmport=off,i8042=off,hpet=off,graphics=off", "pci",
+    if (!spec.has_pmem_room) return {"microvm,acpi=on", "microvm.ram", "device", "virtio-mmio.force-legacy=false"};
+    return {"q35,smm=off,usb=off,sata=off,smbus=off,vmport=off,i8042=off,hpet=off,graphics=off", "pc.ram", "pci",
             "virtio-pci.disable-legacy=on"};
   }
 
@@ -278,6 +331,20 @@ class Qemu final : public Vmm {
 };
 
 }  // namespace
+
+std::unique_ptr<MachineControl> make_qemu_control(UniqueFd socket, milliseconds patience) {
+  return std::make_unique<QemuControl>(std::move(socket), patience);
+}
+
+std::string qemu_version(const fs::path& qemu) {
+  const CommandResult told =
+      run_command({.argv = {qemu.native(), "--version"}, .environment = {}, .directory = "/", .descriptors = {}});
+  const std::string word = "version ";
+  const auto begin = told.out.find(word);
+  if (!told.status.ok() || begin == std::string::npos) return "unknown";
+  const auto from = begin + word.size();
+  return told.out.substr(from, told.out.find_first_not_of("0123456789.", from) - from);
+}
 
 std::string_view to_string(Accelerator accelerator) { return accelerator == Accelerator::Kvm ? "KVM" : "TCG"; }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "core/base/unique_fd.h"
 #include "runners/vm/vmm.h"
 
 namespace dsec::runners {
@@ -14,6 +15,13 @@ std::string_view to_string(Accelerator accelerator);
 /// QEMU's `microvm` machine: a processor, memory, virtio devices, and nothing else.
 /// `program`: its absolute path. Throws nothing.
 std::unique_ptr<Vmm> make_qemu(std::filesystem::path program, Accelerator accelerator);
+
+/// To a QEMU that listens at `socket`, for who has connected to it already.
+std::unique_ptr<MachineControl> make_qemu_control(UniqueFd socket, std::chrono::milliseconds patience);
+/// What lets a machine go on when it is written to its monitor, and is in the line of the answer.
+inline constexpr char kGoOn[] = "{\"execute\":\"cont\",\"id\":\"keeper\"}\r\n", kGoOnMark[] = "\"keeper\"";
+/// "7.2.22", as the program itself says.
+std::string qemu_version(const std::filesystem::path& qemu);
 
 /// How many drives such a machine has room for.
 inline constexpr std::size_t kQemuDrives = 21;

@@ -13,15 +13,15 @@
 #include "core/base/json.h"
 #include "core/engine/lease.h"
 
-// vm/warm/NAME holds `state`, what QEMU has saved, and guest.json. A directory appears as a whole, and what lies in it
-// never changes.
+// vm/warm/NAME holds `memory`, with holes where it is zero, `state`, what else QEMU has saved, and guest.json. A
+// directory appears as a whole, and what lies in it never changes.
 
 namespace dsec::runners {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::uint64_t kVersion = 1;
-constexpr char kDescription[] = "guest.json", kState[] = "state";
+constexpr std::uint64_t kVersion = 2;
+constexpr char kDescription[] = "guest.json", kState[] = "state", kMemory[] = "memory";
 constexpr std::size_t kNameSize = 12;
 // Between two measurements of one counter.
 constexpr std::uint64_t kCounterTolerance = 1000;
@@ -70,18 +70,19 @@ Json to_json(const WarmGuest& guest) {
           {"made", guest.made},
           {"bytes", guest.bytes},
           {"clock", guest.clock},
-          {"boot", guest.boot}};
+          {"boot", guest.boot},
+          {"state", guest.state_digest}};
 }
 
 WarmGuest read_guest(const fs::path& place) {
   const fs::path path = place / kDescription;
   const Json json = parse_json(read_file(path, 1 << 20), path.native());
-  if (json_u64(json, "version") > kVersion) throw failure("it was saved by a newer dsec");
+  if (json_u64(json, "version") != kVersion) throw failure("it was saved by another version of dsec");
   WarmGuest guest;
   guest.name = place.filename().native();
   guest.machine.memory = json_u64(json, "memory");
   guest.machine.cpus = static_cast<unsigned>(json_u64(json, "cpus"));
-  guest.machine.pmem = json.value("pmem", false);
+  guest.machine.pmem = json.at("pmem").get<bool>();
   for (const auto& [part, value] : json.at("machine").items()) guest.machine.parts[part] = value.get<std::string>();
   guest.kernel = json_string(json, "kernel");
   guest.vmm = json_string(json, "vmm");
@@ -89,25 +90,37 @@ WarmGuest read_guest(const fs::path& place) {
   guest.bytes = json_u64(json, "bytes");
   guest.clock = json_u64(json, "clock");
   guest.boot = json_string(json, "boot");
-  guest.state = place / kState;
+  guest.state_digest = json_string(json, "state");
+  guest.files = {place / kState, place / kMemory};
   return guest;
 }
 
-bool is_whole(const WarmGuest& guest) {
+// Pages of its memory are read when they are used, and not before.
+std::string damage(const WarmGuest& guest) {
   std::error_code none;
-  const std::uintmax_t size = fs::file_size(guest.state, none);
-  return !none && size == guest.bytes;
+  if (fs::file_size(guest.files.memory, none) != guest.machine.memory || none) return "its memory was cut off";
+  try {
+    if (digest_of_file(guest.files.state.native()).str() == guest.state_digest) return "";
+  } catch (const Error& error) {
+    return error.message();
+  }
+  return "its state is not what was saved";
 }
 
-// Its kernel counts time by it.
-bool counts_alike(const WarmGuest& guest) {
-  if (guest.clock == 0 || guest.boot == host_boot()) return true;
-  const std::uint64_t now = counter_khz();
-  const std::uint64_t apart = now > guest.clock ? now - guest.clock : guest.clock - now;
-  return apart <= guest.clock / kCounterTolerance;
+std::uint64_t allocated(const fs::path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) throw system_error("stat " + quote(path.native()));
+  return static_cast<std::uint64_t>(info.st_blocks) * 512;
 }
 
 }  // namespace
+
+bool counts_alike(std::uint64_t khz, const std::string& boot) {
+  if (khz == 0 || boot == host_boot()) return true;
+  const std::uint64_t now = counter_khz();
+  const std::uint64_t apart = now > khz ? now - khz : khz - now;
+  return apart <= khz / kCounterTolerance;
+}
 
 std::string host_boot() { return engine::ProcessIdentity::self().boot_id; }
 
@@ -126,17 +139,19 @@ WarmMachine describe_warm_machine(const GuestKernel& kernel, const fs::path& vmm
   return machine;
 }
 
-WarmGuest keep_warm_guest(const fs::path& home, WarmGuest guest, const fs::path& state) {
+WarmGuest keep_warm_guest(const fs::path& home, WarmGuest guest, const MachineSnapshot& saved) {
   const fs::path all = place_of(home);
   make_directories(all, 0700);
   const FileLock lock(all / ".lock", FileLock::Mode::Exclusive);
   const TempDirectory temporary(all);
   const fs::path made = temporary.path() / "guest";
   make_directories(made, 0700);
-  fs::rename(state, made / kState);
+  guest.state_digest = digest_of_file(saved.state.native()).str();
+  guest.bytes = allocated(saved.state) + allocated(saved.memory);
+  fs::rename(saved.state, made / kState);
+  fs::rename(saved.memory, made / kMemory);
   guest.name = name_of(guest.machine);
-  guest.bytes = fs::file_size(made / kState);
-  guest.state = all / guest.name / kState;
+  guest.files = {all / guest.name / kState, all / guest.name / kMemory};
   write_file_atomic(made / kDescription, canonical_json(to_json(guest)) + "\n");
   std::error_code none;
   fs::rename(all / guest.name, temporary.path() / "old", none);
@@ -150,7 +165,7 @@ std::optional<WarmGuest> find_warm_guest(const fs::path& home, const WarmMachine
   if (!fs::exists(place / kDescription)) return std::nullopt;
   try {
     WarmGuest guest = read_guest(place);
-    if (guest.machine == machine && is_whole(guest) && counts_alike(guest)) return guest;
+    if (guest.machine == machine && damage(guest).empty() && counts_alike(guest.clock, guest.boot)) return guest;
   } catch (const std::exception&) {
     // A guest begins without it as well, and `dsec vm snapshot ls` tells of it.
   }
@@ -172,18 +187,26 @@ std::vector<WarmGuest> list_warm_guests(const fs::path& home, std::vector<std::s
   return guests;
 }
 
-std::string misfit(const WarmGuest& guest, const WarmMachine& machine) {
-  if (!is_whole(guest)) return "its file was cut off";
+std::string misfit(const WarmMachine& then, const WarmMachine& now) {
   std::set<std::string> names;
-  for (const auto& [part, value] : guest.machine.parts) names.insert(part);
-  for (const auto& [part, value] : machine.parts) names.insert(part);
+  for (const WarmMachine* machine : {&then, &now})
+    for (const auto& [part, value] : machine->parts) names.insert(part);
   std::string others;
+  const auto add = [&](const std::string& part) { others += (others.empty() ? "other " : ", ") + part; };
   for (const std::string& part : names) {
-    const auto then = guest.machine.parts.find(part), now = machine.parts.find(part);
-    const bool same = then != guest.machine.parts.end() && now != machine.parts.end() && then->second == now->second;
-    if (!same) others += (others.empty() ? "other " : ", ") + part;
+    const auto old = then.parts.find(part), current = now.parts.find(part);
+    if (old == then.parts.end() || current == now.parts.end() || old->second != current->second) add(part);
   }
-  if (others.empty() && !counts_alike(guest)) return "the processor's counter runs at another rate";
+  if (then.memory != now.memory) add("memory");
+  if (then.cpus != now.cpus) add("number of processors");
+  if (then.pmem != now.pmem) add("room for layers in memory");
+  return others;
+}
+
+std::string misfit(const WarmGuest& guest, const WarmMachine& machine) {
+  if (std::string why = damage(guest); !why.empty()) return why;
+  const std::string others = misfit(guest.machine, machine);
+  if (others.empty() && !counts_alike(guest.clock, guest.boot)) return "the processor's counter runs at another rate";
   return others;
 }
 

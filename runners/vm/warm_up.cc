@@ -2,7 +2,6 @@
 
 #include <chrono>
 
-#include "core/base/child_process.h"
 #include "core/base/error.h"
 #include "core/engine/lease.h"
 #include "core/engine/sandbox_id.h"
@@ -25,23 +24,34 @@ constexpr char kSubject[] = "cannot save a guest to begin from";
 // What a machine of this host needs, for as long as it is made.
 class Workshop {
  public:
-  explicit Workshop(const engine::Home& home)
+  explicit Workshop(const engine::Home& home, const std::string& kernel = {})
       : place_(home.run()),
         cgroups_(home.host_id()),
         program_(load_guest_program()),
         egress_(home.run(), [] { return UniqueFd(); }),
         qemu_(find_qemu()) {
-    std::optional<GuestKernel> found = find_guest_kernel(home.root());
-    if (!found) throw failure("there is no kernel for machines here").hint("dsec vm kernel import");
+    std::optional<GuestKernel> found = find_guest_kernel(home.root(), kernel);
+    if (!found)
+      throw failure(kernel.empty() ? "there is no kernel for machines here" : "there is no kernel " + quote(kernel))
+          .hint("dsec vm kernel import");
     if (qemu_.empty()) throw failure("there is no qemu-system-x86_64 here").hint("apt install qemu-system-x86");
     kernel_ = *std::move(found);
   }
   const GuestKernel& kernel() const noexcept { return kernel_; }
   const fs::path& qemu() const noexcept { return qemu_; }
   MachineParts parts() {
-    return {place_,         keepers_,          cgroups_, program_.get(), nowhere_,
-            egress_,        nullptr,           {},       qemu_,          choose_accelerator(qemu_, kernel_.kernel),
-            kernel_.kernel, kernel_.initramfs, {},       false,          {}};
+    return {.place = place_,
+            .keepers = keepers_,
+            .cgroups = cgroups_,
+            .program = program_.get(),
+            .dsec = nowhere_,
+            .egress = egress_,
+            .disks = nullptr,
+            .home = {},
+            .vmm = qemu_,
+            .accelerator = choose_accelerator(qemu_, kernel_.kernel),
+            .kernel = kernel_.kernel,
+            .initramfs = kernel_.initramfs};
   }
 
  private:
@@ -54,17 +64,6 @@ class Workshop {
   fs::path qemu_;
   GuestKernel kernel_;
 };
-
-// "7.2.22", as the program itself says.
-std::string version_of(const fs::path& qemu) {
-  const CommandResult told =
-      run_command({.argv = {qemu.native(), "--version"}, .environment = {}, .directory = "/", .descriptors = {}});
-  const std::string word = "version ";
-  const auto begin = told.out.find(word);
-  if (!told.status.ok() || begin == std::string::npos) return "unknown";
-  const auto from = begin + word.size();
-  return told.out.substr(from, told.out.find_first_not_of("0123456789.", from) - from);
-}
 
 WarmMachine machine_here(Workshop& workshop, const WarmMachine& like) {
   Limits limits;
@@ -91,8 +90,10 @@ void save_into(const engine::Home& home, engine::Runner& microvms, Workshop& wor
     request.spec = spec;
     MachineParts parts = workshop.parts();
     parts.pmem = guest.machine.pmem;
-    save_machine(parts, request, guest.clock);
-    guest = keep_warm_guest(home.root(), std::move(guest), made.directory / kSavedState);
+    parts.late_drives = true;
+    parts.clock = guest.clock;
+    save_machine(parts, request);
+    guest = keep_warm_guest(home.root(), std::move(guest), saved_files(made.directory));
   } catch (...) {
     const std::exception_ptr failed = std::current_exception();
     try {
@@ -121,7 +122,7 @@ WarmGuest warm_up(const engine::Home& home, engine::Runner& microvms, const Limi
     WarmGuest guest;
     guest.machine = warm_machine(parts, workshop.kernel(), spec.limits, pmem);
     guest.kernel = workshop.kernel().release;
-    guest.vmm = version_of(workshop.qemu());
+    guest.vmm = qemu_version(workshop.qemu());
     guest.boot = host_boot();
     if (parts.accelerator == Accelerator::Tcg) guest.clock = counter_khz();
     guest.made = static_cast<std::uint64_t>(system_clock::to_time_t(system_clock::now()));
@@ -150,6 +151,25 @@ std::vector<WarmGuestHere> warm_guests_here(const engine::Home& home, std::vecto
     told.push_back({std::move(guest), std::move(why)});
   }
   return told;
+}
+
+SavedSandboxHere saved_sandbox_here(const engine::Home& home, const fs::path& place) {
+  SavedSandboxHere here{read_saved_sandbox(place).record, {}};
+  try {
+    Workshop workshop(home, here.record.kernel_name);
+    Limits limits;
+    limits.memory = here.record.machine.memory;
+    limits.cpus = here.record.machine.cpus;
+    MachineParts parts = workshop.parts();
+    parts.pmem = here.record.machine.pmem;
+    parts.late_drives = here.record.late_drives;
+    MachineRecord now = describe_machine(parts, workshop.kernel(), limits, {});
+    now.machine.parts["layers"] = here.record.machine.parts["layers"];
+    here.misfit = misfit(here.record, now);
+  } catch (const Error& error) {
+    here.misfit = error.message();
+  }
+  return here;
 }
 
 }  // namespace dsec::runners

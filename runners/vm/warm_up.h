@@ -5,6 +5,7 @@
 #include "core/engine/home.h"
 #include "core/engine/runner.h"
 #include "core/model/sandbox_spec.h"
+#include "runners/vm/saved_machine.h"
 #include "runners/vm/warm_store.h"
 
 namespace dsec::runners {
@@ -21,5 +22,13 @@ struct WarmGuestHere {
   std::string misfit;
 };
 std::vector<WarmGuestHere> warm_guests_here(const engine::Home& home, std::vector<std::string>& problems);
+
+/// What was saved of a sandbox in `place`, and what is other here than it was; its layers are not looked at. Throws
+/// Error when it is damaged.
+struct SavedSandboxHere {
+  MachineRecord record;
+  std::string misfit;
+};
+SavedSandboxHere saved_sandbox_here(const engine::Home& home, const std::filesystem::path& place);
 
 }  // namespace dsec::runners

@@ -1,7 +1,7 @@
 """Virtual machines, with KVM where a guest begins under it, else emulated:
 - from `dsec create --backend microvm` to its return, when the agent's sandbox runs, against a bare QEMU from its start to
   the first program of the same kernel (goal 1.3), also with layers that are memory of the guest;
-- the same from a saved guest, against the bare one (goal 1/4);
+- the same from a saved guest, and going on from a saved sandbox, against the bare one (goal 1/4);
 - a command in a live guest, against one in a live container;
 - output of a command (goal 10 MB/s);
 - a file of 1 GB copied in and out again: rates, and that it is the same;
@@ -108,6 +108,14 @@ def created(*flags) -> float:
     return took * 1e6
 
 
+def restored(snapshot: str) -> float:
+    began = time.monotonic()
+    sandbox = dsec("vm", "restore", snapshot).strip()
+    took = time.monotonic() - began
+    dsec("rm", "-f", sandbox)
+    return took * 1e6
+
+
 def beginnings(work: Path) -> list[bool]:
     sandbox = dsec("create", *MACHINE, "base/box").strip()
     bare = BareMachine(work, accelerator_of(sandbox))
@@ -117,6 +125,12 @@ def beginnings(work: Path) -> list[bool]:
            compare("create one whose layer is memory of its guest", 1.3, bare.begin, lambda: created("base/big"))]
     for flags in ([], ["--pmem"]):
         dsec("vm", "warm", "-m", "256MiB", "--cpus", "1", *flags)
+    sandbox = dsec("create", *MACHINE, "base/box").strip()
+    dsec("exec", "-d", sandbox, "--", "sleep", "1000")
+    dsec("vm", "save", sandbox, "kept")
+    met.append(compare("go on from a saved sandbox", 0.25, bare.begin, lambda: restored("kept")))
+    dsec("rm", "-f", sandbox)
+    dsec("vm", "snapshot", "rm", "kept")
     return met + [compare("create from a saved guest", 0.25, bare.begin, lambda: created("base/box")),
                   compare("the same whose layer is memory of its guest", 0.25, bare.begin, lambda: created("base/big"))]
 

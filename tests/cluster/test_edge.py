@@ -65,7 +65,9 @@ def test_contexts_are_kept_and_chosen(host, work):
     # What is not about sandboxes works here whatever the context is, and says so when it is asked for elsewhere.
     assert host.ok("layer", "ls", env=away).count("\n") == 1
     assert "works on this host alone" in host.fails(2, "--context", "lab", "layer", "ls")
-    assert "works on sandboxes of this host alone" in host.fails(2, "replay", "here")
+    for local in (["replay", "here"], ["vm", "save", "here", "kept"], ["vm", "restore", "kept"]):
+        assert "works on sandboxes of this host alone" in host.fails(2, *local)
+    assert "memory is saved of sandboxes of this host alone" in host.fails(2, "fork", "--memory", "here")
     assert "there is no context 'lap'" in host.fails(2, "--context", "lap", "ps")
     host.ok("context", "rm", "lab")
     assert host.fails(2, "context", "use", "lab").count("there is no context 'lab'") == 1

@@ -65,7 +65,7 @@ def test_a_guest_that_was_saved_begins_anew_with_another_client(living):
     time.sleep(0.2)
     channel = living.connect()
     assert channel.hello()["state"] == 2
-    channel.request(RENEW, text("f" * 32) + text("clone") + text(os.urandom(64)))
+    channel.request(RENEW, text("f" * 32) + text("clone") + text(os.urandom(64)) + u32(0))
     day = 86_400 * 1_000_000
     channel.request(THAW, u64(now_us() + day))
     said = run(channel, "/bin/sh", "-c", "hostname; cat /etc/machine-id /etc/hostname /tmp/kept; date +%s").stdout.decode().split()

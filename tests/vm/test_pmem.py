@@ -21,11 +21,11 @@ SIZE = ("-m", "384MiB", "--cpus", "1")
 
 @pytest.fixture(scope="module")
 def home(kernel_home, tmp_path_factory):
-    """With base/box, toolkit/big, which is one file of 200 MB, toolkit/small, and toolkit/packed, which is compressed."""
+    """With base/box, toolkit/big, which is one file of 200 MB, toolkit/small, toolkit/late, and toolkit/packed, which is compressed."""
     work = tmp_path_factory.mktemp("pmem")
     tool = OnBackend(work / "home", work, "microvm")
     rootfs.import_base(tool)
-    for name, size, flags in (("big", BIG, ()), ("small", MIB, ()), ("packed", 20 * MIB, ("--compress", "lz4"))):
+    for name, size, flags in (("big", BIG, ()), ("small", MIB, ()), ("late", MIB, ()), ("packed", 20 * MIB, ("--compress", "lz4"))):
         tree = work / name / "opt"
         tree.mkdir(parents=True)
         (tree / name).write_bytes(random.Random(name).randbytes(size))
@@ -83,6 +83,43 @@ def test_the_sandbox_has_no_way_to_the_memory_of_layers(dsec):
         if "/drives/l" in os.readlink(process_of(dsec, "one") / "fd" / fd):
             flags = int(re.search(r"^flags:\s*(\d+)", (opened / fd).read_text(), re.M)[1], 8)
             assert flags & os.O_ACCMODE == os.O_RDONLY
+
+
+def allocated(file: Path) -> int:
+    return file.stat().st_blocks * 512
+
+
+def test_what_is_saved_with_all_that_runs_has_its_layers_in_memory_again(dsec):
+    dsec.ok("create", "--name", "one", *SIZE, "base/box", "toolkit/big")
+    dsec.ok("exec", "one", "--", "sh", "-c", "md5sum < /opt/big > /dev/shm/sum")
+    dsec.ok("vm", "save", "one", "kept")
+    try:
+        place = dsec.home / "vm/saved/kept"
+        # What the host has of the layer already is not written a second time.
+        assert allocated(place / "memory") < 150 * MIB and allocated(place / "state") < 20 * MIB
+        made = dsec.ok("vm", "restore", "kept", "-n", "2").split()
+        (line,) = [json.loads(line) for line in dsec.ok("vm", "snapshot", "ls", "-o", "json").splitlines()]
+        assert line["name"] == "kept" and line["pmem"] is True and line["fits"] is True
+    finally:
+        dsec.ok("vm", "snapshot", "rm", "kept")
+    for each in made:
+        assert mapped(dsec, each) == {"l1m": "r--s", "l1d": "r--s"}
+        assert dsec.ok("exec", each, "--", "sh", "-c", "md5sum < /opt/big") == dsec.ok("exec", each, "--", "cat", "/dev/shm/sum")
+    assert dsec.json("stats", made[0])["memory_bytes"] < 64 * MIB
+
+
+def test_a_layer_that_another_maps_meanwhile_is_still_the_same_layer(dsec):
+    dsec.ok("create", "--name", "drive", *SIZE, "--pmem", "off", "base/box", "toolkit/late")
+    dsec.ok("vm", "save", "drive", "kept")
+    try:
+        before = [file.stat().st_size for file in blobs_of(dsec, "toolkit/late")]
+        dsec.ok("create", "--name", "maps", *SIZE, "--pmem", "on", "base/box", "toolkit/late")
+        assert [file.stat().st_size for file in blobs_of(dsec, "toolkit/late")] != before
+        (made,) = dsec.ok("vm", "restore", "kept").split()
+    finally:
+        dsec.ok("vm", "snapshot", "rm", "kept")
+    assert mapped(dsec, made) == {}
+    assert dsec.ok("exec", made, "--", "md5sum", "/opt/late").split()[0] == hashlib.md5(random.Random("late").randbytes(MIB)).hexdigest()
 
 
 def test_a_small_layer_is_a_drive_unless_asked_for(dsec):

@@ -1,9 +1,12 @@
 """A guest that was saved is what microVMs go on from, each as one of its own; what does not fit is not used."""
 
+import hashlib
 import json
 import os
+import re
 import signal
 import time
+from pathlib import Path
 
 import leftovers
 import network_world
@@ -34,11 +37,13 @@ def dsec(warm):
         warm.run("rm", "-f", sandbox)
 
 
-def vmm_of(dsec, name: str) -> list[str]:
+def vmm_pid(dsec, name: str) -> int:
     (told,) = json.loads(dsec.ok("inspect", name))
-    record = json.loads((dsec.home / "sandboxes" / told["id"] / "state.json").read_text())
-    with open(f"/proc/{record['init_pid']}/cmdline", "rb") as file:
-        return file.read().decode().split("\0")
+    return json.loads((dsec.home / "sandboxes" / told["id"] / "state.json").read_text())["init_pid"]
+
+
+def vmm_of(dsec, name: str) -> list[str]:
+    return Path(f"/proc/{vmm_pid(dsec, name)}/cmdline").read_text().split("\0")
 
 
 def went_on(dsec, name: str) -> bool:
@@ -142,23 +147,80 @@ def test_another_size_begins_as_ever(dsec):
 def test_it_is_listed_with_what_it_is(dsec):
     (told,) = [json.loads(line) for line in dsec.ok("vm", "snapshot", "ls", "-o", "json").splitlines()]
     assert told == dsec.saved and told["fits"] is True and told["memory"] == 256 << 20 and told["cpus"] == 1
-    assert told["vmm"][0].isdigit() and "cloud" in told["kernel"] and told["bytes"] > 1 << 20
+    assert told["vmm"][0].isdigit() and "cloud" in told["kernel"] and told["bytes"] > 1 << 20 and told["sandbox"] is None
     assert " yes" in dsec.ok("vm", "snapshot", "ls")
 
 
-def test_what_was_cut_off_is_not_used(dsec):
-    state = state_of(dsec) / "state"
-    size = state.stat().st_size
-    with open(state, "r+b") as file:
-        end = file.seek(size - 1000) and file.read()
-        file.truncate(size - 1000)
+@pytest.mark.parametrize("name", ["state", "memory"])
+def test_what_was_cut_off_is_not_used(dsec, name):
+    part = state_of(dsec) / name
+    size = part.stat().st_size
+    with open(part, "r+b") as file:
+        end = file.seek(size - 4096) and file.read()
+        file.truncate(size - 4096)
     try:
-        assert "cut off" in dsec.ok("vm", "snapshot", "ls")
+        assert ("cut off" if name == "memory" else "not what was saved") in dsec.ok("vm", "snapshot", "ls")
         dsec.ok("create", "--name", "box", *SIZE, "base/box")
         assert not went_on(dsec, "box")
     finally:
-        with open(state, "ab") as file:
+        with open(part, "ab") as file:
             file.write(end)
+
+
+def memory_of(dsec, name: str) -> dict[str, int]:
+    """What a VMM has of the memory that was saved, in KiB."""
+    pid = vmm_pid(dsec, name)
+    found, ours = {}, False
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        words = line.split()
+        if "-" in words[0] and not words[0].endswith(":"):
+            ours = line.endswith("/memory")
+        elif ours:
+            found[words[0][:-1]] = found.get(words[0][:-1], 0) + int(words[1] if words[1].isdigit() else 0)
+    return found
+
+
+def test_all_share_its_memory_until_they_write_to_it(dsec):
+    kept = hashlib.sha256((state_of(dsec) / "memory").read_bytes()).hexdigest()
+    names = [f"box{number}" for number in range(4)]
+    for name in names:
+        dsec.ok("create", "--name", name, *SIZE, "base/box")
+        assert went_on(dsec, name)
+    dsec.ok("exec", names[0], "--", "sh", "-c", "head -c 20000000 /dev/urandom > /dev/shm/own")
+    used = {name: memory_of(dsec, name) for name in names}
+    for name, memory in used.items():
+        print(f"{name}: {memory['Rss']} KiB resident, {memory['Private_Dirty']} own, {memory['Pss']} in proportion")
+    for name in names[1:]:
+        # Of what the others have of it, too, each is charged a part.
+        assert 0 < memory_of(dsec, name)["Private_Dirty"] < used[names[0]]["Private_Dirty"] - 10_000
+        assert used[name]["Shared_Clean"] > 0
+    assert hashlib.sha256((state_of(dsec) / "memory").read_bytes()).hexdigest() == kept
+
+
+def test_no_vmm_can_write_into_it(dsec):
+    dsec.ok("create", "--name", "box", *SIZE, "base/box")
+    pid = vmm_pid(dsec, "box")
+    opened = {fd.name: os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir()}
+    (fd,) = [number for number, path in opened.items() if path.endswith("/memory")]
+    assert int(re.search(r"^flags:\s+(\d+)", Path(f"/proc/{pid}/fdinfo/{fd}").read_text(), re.M)[1], 8) & os.O_ACCMODE == os.O_RDONLY
+    # And there is no other way to it: no file of its root is that one.
+    inode = (state_of(dsec) / "memory").stat()
+    for place, _, files in os.walk(f"/proc/{pid}/root/guest"):
+        for file in files:
+            there = os.stat(os.path.join(place, file))
+            assert (there.st_dev, there.st_ino) != (inode.st_dev, inode.st_ino)
+
+
+def test_memory_that_a_guest_frees_goes_back_to_the_host(dsec):
+    dsec.ok("create", "--name", "box", *SIZE, "base/box")
+    dsec.ok("exec", "box", "--", "sh", "-c", "head -c 60000000 /dev/urandom > /dev/shm/own")
+    held = memory_of(dsec, "box")["Private_Dirty"]
+    dsec.ok("exec", "box", "--", "rm", "/dev/shm/own")
+    end = time.monotonic() + 30
+    while memory_of(dsec, "box")["Private_Dirty"] > held - 30_000:
+        assert time.monotonic() < end, memory_of(dsec, "box")
+        time.sleep(0.5)
+    assert dsec.ok("exec", "box", "--", "sh", "-c", "head -c 60000000 /dev/urandom | wc -c") == "60000000\n"
 
 
 @pytest.mark.parametrize("part", ["kernel", "QEMU", "processor", "initramfs", "accelerator", "options of the machine"])
@@ -179,7 +241,7 @@ def test_what_was_saved_elsewhere_does_not_fit(dsec, part):
         place.write_text(text)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 99}', '{"version": 1, "memory": -1}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 99}', '{"version": 2, "memory": -1}'])
 def test_a_damaged_description_is_told_and_not_used(dsec, text):
     place = state_of(dsec) / "guest.json"
     kept = place.read_text()
@@ -200,12 +262,15 @@ def test_a_state_that_is_no_guest_is_refused_once_and_then_gone(warm, kernel_hom
     (place,) = [entry for entry in (tool.home / "vm/warm").iterdir() if entry.is_dir()]
     size = (place / "state").stat().st_size
     (place / "state").write_bytes(b"no guest".ljust(size, b"\0"))
+    told = json.loads((place / "guest.json").read_text())
+    told["state"] = "sha256:" + hashlib.sha256((place / "state").read_bytes()).hexdigest()
+    (place / "guest.json").write_text(json.dumps(told))
     failed = tool.run("create", *SIZE, "base/box")
     assert failed.code != 0 and "was removed" in failed.err and "machine did not begin" in failed.err, failed
     assert leftovers.sandboxes_of(tool.home) == [] and not place.exists()
     assert tool.ok("run", *SIZE, "base/box", "--", "echo", "cold") == "cold\n"
     # What is named is removed, and nothing else.
-    assert "there is no saved guest" in tool.fails(1, "vm", "snapshot", "rm", "../kernels")
+    assert "there is no saved guest or sandbox" in tool.fails(1, "vm", "snapshot", "rm", "../kernels")
     tool.clean_up()
 
 
@@ -224,7 +289,9 @@ def test_whoever_saves_one_may_be_killed_at_any_time(work, kernel_home, delay):
         time.sleep(0.2)
     whole = [entry for entry in (tool.home / "vm/warm").glob("*/state")] if (tool.home / "vm/warm").exists() else []
     for state in whole:
-        assert json.loads((state.parent / "guest.json").read_text())["bytes"] == state.stat().st_size
+        told = json.loads((state.parent / "guest.json").read_text())
+        assert told["state"] == "sha256:" + hashlib.sha256(state.read_bytes()).hexdigest()
+        assert (state.parent / "memory").stat().st_size == told["memory"]
     # Nothing that is half there stands in the way of the next.
     tool.clean_up()
 

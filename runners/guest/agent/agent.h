@@ -42,6 +42,7 @@ struct Stream {
   bool connecting;    ///< a TCP connection on its way
   bool tried_six;     ///< with IPv4 it was refused
   bool goes_out;      ///< a connection of the sandbox's, which we have opened
+  bool unheard;       ///< of a machine that this one was a copy of: it goes on, and nobody hears what it says
   uint16_t port;
 };
 
@@ -88,6 +89,7 @@ struct Agent {
   Egress egress;
   uint32_t last_outward;   ///< number of the stream that we opened last
   Text bound[kMostBound];  ///< where the first files of the configuration are
+  bool machine_id_bound;   ///< its file is in the sandbox
   uint32_t hostname_file;  ///< number of the file that is bound over /etc/hostname; 0: none is
   Buffer configuration;    ///< the Configure frame, which texts point into
   Buffer reason;           ///< of its end
@@ -134,6 +136,7 @@ void take_end(uint32_t number);
 void abandon_stream(uint32_t number);
 /// A connection of the sandbox's.
 void add_connection(uint32_t number, int socket);
+/// All of them. In a guest that is quiesced, which may be a copy, what the keeper serves goes on unheard.
 void abandon_streams();
 void on_stream(Stream& stream, uint32_t events);
 /// While the machine stands still nothing of a stream is told, and nothing goes on.
@@ -148,6 +151,8 @@ void sweep_streams();
 // services.cc
 /// 0 with stream.socket set, or a negative errno with `what` naming the attempt.
 long start_service(Stream& stream, wire::Reader& reader, const char*& what);
+/// A frame to the keeper, which is to answer with Done. 0 or a negative errno.
+long tell_keeper(wire::Type type, const Buffer& text);
 /// A connection that could not be made with IPv4 is tried with IPv6. A negative errno when neither works.
 long finish_connection(Stream& stream);
 
@@ -203,6 +208,8 @@ inline bool unreadable(Failure& failure) { return failure.set("read", "the confi
 bool configure(const char* data, size_t size, Failure& failure);
 
 // sandbox_mounts.cc
+/// The sandbox finds this machine id from now on, where it has one at all. 0 or a negative errno.
+long set_machine_id(const Text& machine_id);
 /// The file of the configuration that is bound at `path` gets another content. 0 or a negative errno.
 long rewrite_file(const Text& path, const Text& content);
 
@@ -232,7 +239,8 @@ bool thaw(uint64_t wall_us, Failure& failure);
 bool rest(Failure& failure);
 /// After that, or without.
 void go_on();
-bool renew(const Text& machine_id, const Text& hostname, const Text& random, Failure& failure);
+bool renew(const Text& machine_id, const Text& hostname, const Text& random, const Strings& environment,
+           Failure& failure);
 void set_clock(uint64_t wall_us);
 void stir_random(const Text& bytes);
 

@@ -106,8 +106,10 @@ bool handle_control(channel::Type type, const char* data, size_t size) {
     }
     case channel::Type::Renew: {
       const Text machine = reader.str(), host = reader.str(), random = reader.str();
-      if (!reader.ok()) return false;
-      answer(renew(machine, host, random, failure), failure);
+      Strings environment = {};
+      if (!environment.read(reader)) return false;
+      answer(renew(machine, host, random, environment, failure), failure);
+      environment.clear();
       return true;
     }
     case channel::Type::Rewrite: {

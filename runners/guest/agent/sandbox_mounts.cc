@@ -1,5 +1,6 @@
 #include "runners/guest/agent/sandbox_mounts.h"
 
+#include <asm/signal.h>
 #include <linux/mount.h>
 
 #include "runners/guest/agent/agent.h"
@@ -10,6 +11,8 @@ namespace {
 
 constexpr uint64_t kQuiet = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
 constexpr uint64_t kFixed = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV | kQuiet;
+
+constexpr char kMachineId[] = "/etc/machine-id";
 
 Text text_of(const char* text) { return {text, static_cast<uint32_t>(strlen(text))}; }
 
@@ -29,7 +32,7 @@ bool add_file(Mounts& mounts, uint32_t number, const Text& target, const Text& c
   const long put = file < 0 ? file : write_fd(static_cast<int>(file), content.data, content.size);
   if (file >= 0) close_fd(static_cast<int>(file));
   if (put != static_cast<long>(content.size)) return failure.set("write", target.data, put < 0 ? put : -ENOSPC), false;
-  const bool machine_id = same_text(target.data, "/etc/machine-id");
+  const bool machine_id = same_text(target.data, kMachineId);
   if (!machine_id && !make_mount_point(target.data, failure)) return false;
   return mounts.add(copy_mount(path, MOUNT_ATTR_NODEV | kQuiet),
                     machine_id ? wire::MountKind::Optional : wire::MountKind::File, target, failure);
@@ -75,7 +78,8 @@ bool add_files(Mounts& mounts, wire::Reader& reader, const Text& machine_id, Fai
   Buffer line = {};
   if (machine_id.size) line.append(machine_id.data, machine_id.size), line.append("\n");
   const Text content = {line.data, static_cast<uint32_t>(line.size)};
-  if (line.size && !add_file(mounts, 0, text_of("/etc/machine-id"), content, failure)) return false;
+  if (line.size && !add_file(mounts, 0, text_of(kMachineId), content, failure)) return false;
+  agent.machine_id_bound = line.size;
   line.clear();
   const uint32_t count = reader.u32();
   for (uint32_t i = 0; reader.ok() && i < count; ++i) {
@@ -86,6 +90,43 @@ bool add_files(Mounts& mounts, wire::Reader& reader, const Text& machine_id, Fai
     if (i < kMostBound) agent.bound[i] = target;
   }
   return reader.ok() || unreadable(failure);
+}
+
+// In the sandbox's namespace of mounts, which a child of ours joins, as who has joined has another root.
+long attach_in_sandbox(int mount, const char* path) {
+  const long init = sys(__NR_pidfd_open, agent.init, 0);
+  if (init < 0) return init;
+  const long pid = sys(__NR_clone, SIGCHLD, 0, 0, 0, 0);
+  if (pid == 0) {
+    long done = sys(__NR_setns, init, CLONE_NEWNS);
+    const long place = done < 0 ? done : open_in_root(agent.root, path, O_PATH);
+    if (done >= 0) done = place;
+    // Layers that have no such file need none.
+    if (done == -ENOENT) exit_now(0);
+    if (done >= 0) done = sys(__NR_move_mount, mount, "", place, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH);
+    exit_now(done < 0 ? static_cast<int>(-done) : 0);
+  }
+  close_fd(static_cast<int>(init));
+  if (pid < 0) return pid;
+  int status = 0;
+  const long waited = sys(__NR_wait4, pid, &status, 0, nullptr);
+  return waited < 0 ? waited : status & 0x7f ? -EINTR : -(status >> 8 & 0xff);
+}
+
+long set_machine_id(const Text& machine_id) {
+  const char* const path = numbered("/files", 0);
+  const long file = open_at(-100, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file < 0) return file;
+  long done = write_fd(static_cast<int>(file), machine_id.data, machine_id.size);
+  if (done >= 0) done = write_fd(static_cast<int>(file), "\n", 1);
+  close_fd(static_cast<int>(file));
+  if (done < 0 || agent.machine_id_bound) return done < 0 ? done : 0;
+  const long mount = copy_mount(path, MOUNT_ATTR_NODEV | kQuiet);
+  if (mount < 0) return mount;
+  done = attach_in_sandbox(static_cast<int>(mount), kMachineId);
+  close_fd(static_cast<int>(mount));
+  agent.machine_id_bound = done >= 0;
+  return done;
 }
 
 // The same file, which is mounted.

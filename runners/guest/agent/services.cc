@@ -5,6 +5,7 @@
 #include <linux/un.h>
 
 #include "runners/guest/agent/agent.h"
+#include "runners/guest/sockets.h"
 #include "runners/guest/sys.h"
 
 namespace dsec::guest {
@@ -28,6 +29,30 @@ long reach_keeper() {
   sys(__NR_fcntl, fd, F_SETFL, O_RDWR | O_NONBLOCK);
   return fd;
 }
+
+}  // namespace
+
+// It never stands still with the sandbox.
+long tell_keeper(wire::Type type, const Buffer& text) {
+  const long fd = reach_keeper();
+  if (fd < 0) return fd;
+  const int keeper = static_cast<int>(fd);
+  sys(__NR_fcntl, keeper, F_SETFL, O_RDWR);
+  const wire::FrameHeader header = {static_cast<uint32_t>(text.size), type, 0};
+  long done = send_whole(keeper, header, text.data, text.size, nullptr, 0);
+  Buffer answer = {};
+  if (done >= 0 && !receive_any(keeper, answer)) done = -EPIPE;
+  if (done >= 0) {
+    wire::FrameHeader said;
+    memcpy(&said, answer.data, sizeof said);
+    if (said.type != wire::Type::Done) done = -EPROTO;
+  }
+  answer.clear();
+  close_fd(keeper);
+  return done < 0 ? done : 0;
+}
+
+namespace {
 
 // Where it is made is where it belongs for good.
 long socket_of_sandbox(int family) {

@@ -124,10 +124,19 @@ void go_on() {
   write_group_file(agent.parent_group, "cgroup.freeze", "0");
 }
 
-bool renew(const Text& machine_id, const Text& hostname, const Text& random, Failure& failure) {
+bool renew(const Text& machine_id, const Text& hostname, const Text& random, const Strings& environment,
+           Failure& failure) {
   stir_random(random);
-  if (machine_id.size && !write_line("/files/0", machine_id)) {
-    return failure.set("renew", "the machine id, which Configure did not set", -ENOENT), false;
+  const long named = machine_id.size ? set_machine_id(machine_id) : 0;
+  if (named < 0) return failure.set("renew", "the machine id", named), false;
+  if (environment.count) {
+    Buffer text = {};
+    wire::Writer<Buffer> writer(text);
+    writer.u32(environment.count);
+    for (uint32_t i = 0; i < environment.count; ++i) writer.str(environment.items[i], strlen(environment.items[i]));
+    const long told = tell_keeper(wire::Type::Environment, text);
+    text.clear();
+    if (told < 0) return failure.set("renew", "the environment", told), false;
   }
   if (!hostname.size) return true;
   if (agent.hostname_file) {

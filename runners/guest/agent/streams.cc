@@ -63,6 +63,7 @@ void finish(Stream& stream) {
 void update_events(Stream& stream) {
   uint32_t events = 0;
   if (agent.state == channel::AgentState::Quiesced) return watch(stream.socket, 0, nullptr);
+  if (stream.unheard) return watch(stream.socket, EPOLLIN, &stream);
   if (stream.connecting || stream.input.size) events |= EPOLLOUT;
   if (!stream.connecting && !stream.readable && !stream.output_ended && stream.credit) events |= EPOLLIN;
   watch(stream.socket, events, &stream);
@@ -74,6 +75,20 @@ void break_off(Stream& stream, long error) {
   send_closed(stream.number, error, kMessage, sizeof kMessage - 1);
   finish(stream);
   stream.number = 0;
+}
+
+void abandon(Stream& stream) {
+  // That dsec gives a connection up means that its other end did.
+  if (stream.goes_out && stream.socket.fd >= 0) end_by_reset(stream.socket.fd);
+  finish(stream);
+  stream.abandoned = true;
+  if (stream.child) sys(__NR_kill, stream.child, SIGKILL);
+}
+
+void drop_output(Stream& stream) {
+  char bytes[4096];
+  const long got = read_fd(stream.socket.fd, bytes, sizeof bytes);
+  if (got != -EAGAIN && got != -EINTR && got <= 0) finish(stream);
 }
 
 void give_credit(Stream& stream, size_t bytes) {
@@ -226,17 +241,21 @@ void take_end(uint32_t number) {
 }
 
 void abandon_stream(uint32_t number) {
-  Stream* const stream = find_stream(number);
-  if (!stream) return;
-  // That dsec gives a connection up means that its other end did.
-  if (stream->goes_out && stream->socket.fd >= 0) end_by_reset(stream->socket.fd);
-  finish(*stream);
-  stream->abandoned = true;
-  if (stream->child) sys(__NR_kill, stream->child, SIGKILL);
+  if (Stream* const stream = find_stream(number)) abandon(*stream);
 }
 
+// To the keeper its client is still there: with its end it would end the command.
 void abandon_streams() {
-  for (Stream* stream = agent.streams; stream; stream = stream->next) abandon_stream(stream->number);
+  const bool keep_commands = agent.state == channel::AgentState::Quiesced && agent.configured;
+  for (Stream* stream = agent.streams; stream; stream = stream->next) {
+    stream->unheard |= keep_commands && stream->service == channel::Service::Keeper && stream->socket.fd >= 0;
+    if (!stream->unheard) {
+      abandon(*stream);
+      continue;
+    }
+    stream->readable = false;
+    stream->input.clear();
+  }
   // Those whose processes are still to be reaped answer to nobody.
   for (Stream* stream = agent.streams; stream; stream = stream->next) stream->number = 0;
 }
@@ -251,6 +270,7 @@ void wake_streams() {
 
 void on_stream(Stream& stream, uint32_t events) {
   if (stream.socket.fd < 0 || agent.state == channel::AgentState::Quiesced) return;
+  if (stream.unheard) return drop_output(stream);
   if (stream.connecting) {
     const long done = finish_connection(stream);
     if (done < 0) {

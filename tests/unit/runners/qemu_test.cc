@@ -134,6 +134,19 @@ TEST_CASE("memory that a guest's kernel could not describe is refused", "[runner
   CHECK_THROWS_WITH(qemu->check(spec), Catch::Contains("has room for"));
 }
 
+TEST_CASE("memory that was saved is mapped privately", "[runners][qemu]") {
+  MachineSpec spec = machine();
+  CHECK(values_of(make_qemu("/qemu", Accelerator::Tcg)->command(spec), "-object").size() == 1);
+  spec.saved_memory = "/guest/memory";
+  const auto argv = make_qemu("/qemu", Accelerator::Tcg)->command(spec);
+  CHECK(values_of(argv, "-M") == std::vector<std::string>{"microvm,acpi=on,memory-backend=microvm.ram"});
+  CHECK(has(argv, "memory-backend-file,id=microvm.ram,size=536870912,share=off,mem-path=/guest/memory"));
+  spec.has_pmem_room = true;
+  const auto with_room = make_qemu("/qemu", Accelerator::Tcg)->command(spec);
+  CHECK(values_of(with_room, "-M")[0].ends_with(",memory-backend=pc.ram"));
+  CHECK(has(with_room, "memory-backend-file,id=pc.ram,size=536870912,share=off,mem-path=/guest/memory"));
+}
+
 TEST_CASE("what QEMU's microvm cannot have is refused by name", "[runners][qemu]") {
   const auto qemu = make_qemu("/qemu", Accelerator::Tcg);
   MachineSpec spec = machine();

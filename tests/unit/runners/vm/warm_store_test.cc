@@ -26,12 +26,14 @@ struct Home {
   }
   WarmGuest keep(const WarmMachine& machine, const std::string& content = "state") const {
     std::ofstream(path() / "saved") << content;
+    std::ofstream(path() / "pages") << "pages";
+    fs::resize_file(path() / "pages", machine.memory);
     WarmGuest guest;
     guest.machine = machine;
     guest.kernel = kernel.release;
     guest.vmm = "7.2.22";
     guest.boot = host_boot();
-    return keep_warm_guest(path(), std::move(guest), path() / "saved");
+    return keep_warm_guest(path(), std::move(guest), {path() / "saved", path() / "pages"});
   }
   std::vector<WarmGuest> list() const {
     std::vector<std::string> problems;
@@ -52,10 +54,13 @@ TEST_CASE("a saved guest is found by its machine, whole and as it was saved", "[
   const auto found = find_warm_guest(home.path(), home.machine());
   REQUIRE(found);
   CHECK(found->name == kept.name);
-  CHECK(read_file(found->state) == "state");
-  CHECK(found->bytes == 5);
+  CHECK(read_file(found->files.state) == "state");
+  CHECK(fs::file_size(found->files.memory) == 256 << 20);
+  // Holes are not counted.
+  CHECK(found->bytes > 0);
+  CHECK(found->bytes < 1 << 20);
   CHECK(misfit(*found, home.machine()).empty());
-  CHECK_FALSE(fs::exists(home.path() / "saved"));
+  for (const char* name : {"saved", "pages"}) CHECK_FALSE(fs::exists(home.path() / name));
 }
 
 TEST_CASE("another machine has none", "[runners][warm]") {
@@ -72,14 +77,21 @@ TEST_CASE("another machine has none", "[runners][warm]") {
   CHECK(misfit(kept, home.machine()) == "other QEMU, initramfs");
 }
 
-TEST_CASE("a state that was cut off is not used", "[runners][warm]") {
+TEST_CASE("what was cut off or is another is not used", "[runners][warm]") {
   const Home home;
   const WarmGuest kept = home.keep(home.machine());
-  fs::resize_file(kept.state, 3);
+  std::ofstream(kept.files.state) << "stale";
   CHECK_FALSE(find_warm_guest(home.path(), home.machine()));
-  CHECK(misfit(kept, home.machine()) == "its file was cut off");
-  fs::remove(kept.state);
+  CHECK(misfit(kept, home.machine()) == "its state is not what was saved");
+  std::ofstream(kept.files.state) << "state";
+  CHECK(find_warm_guest(home.path(), home.machine()));
+  fs::resize_file(kept.files.memory, 4096);
   CHECK_FALSE(find_warm_guest(home.path(), home.machine()));
+  CHECK(misfit(kept, home.machine()) == "its memory was cut off");
+  fs::remove(kept.files.state);
+  fs::resize_file(kept.files.memory, kept.machine.memory);
+  CHECK_FALSE(find_warm_guest(home.path(), home.machine()));
+  CHECK_THAT(misfit(kept, home.machine()), Catch::Contains("No such file"));
 }
 
 TEST_CASE("after another boot of the host its counter has to run as it did", "[runners][warm]") {
@@ -99,16 +111,17 @@ TEST_CASE("one of an equal machine takes the place of the other", "[runners][war
   home.keep(home.machine(), "first");
   const WarmGuest second = home.keep(home.machine(), "second");
   REQUIRE(home.list().size() == 1);
-  CHECK(read_file(second.state) == "second");
+  CHECK(read_file(second.files.state) == "second");
 }
 
 TEST_CASE("a description that makes no sense is told", "[runners][warm]") {
   const Home home;
   const WarmGuest kept = home.keep(home.machine());
-  const fs::path description = kept.state.parent_path() / "guest.json";
-  for (const char* text : {"", "{}", "[]", "null", R"({"version": 99})", R"({"version": 1, "memory": "much"})",
-                           R"({"version": 1, "memory": 1, "cpus": 1, "machine": {"kernel": 5}})",
-                           R"({"version": 1, "memory": 1, "cpus": 1, "machine": []})"}) {
+  const fs::path description = kept.files.state.parent_path() / "guest.json";
+  for (const char* text :
+       {"", "{}", "[]", "null", R"({"version": 99})", R"({"version": 1})", R"({"version": 2, "memory": "much"})",
+        R"({"version": 2, "memory": 1, "cpus": 1, "machine": {"kernel": 5}})",
+        R"({"version": 2, "memory": 1, "cpus": 1, "machine": []})"}) {
     std::ofstream(description, std::ios::trunc) << text;
     std::vector<std::string> problems;
     CHECK(list_warm_guests(home.path(), problems).empty());
