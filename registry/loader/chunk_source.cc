@@ -38,8 +38,8 @@ class RegistrySource : public ChunkSource {
   void read(const BlobOrigin& origin, const RemoteBlob& blob, std::uint64_t offset,
             std::span<std::byte> bytes) override {
     std::exception_ptr first;
+    const auto began = Clock::now();
     for (const Caller& caller : callers_for(origin.registry)) {
-      const auto began = Clock::now();
       try {
         read_as(caller, origin, blob, offset, bytes);
         const std::lock_guard lock(mutex_);
@@ -47,7 +47,8 @@ class RegistrySource : public ChunkSource {
         return;
       } catch (const Error&) {
         if (!first) first = std::current_exception();
-        // A login is refused at once; who does not answer one caller in time answers no other.
+        // A login is refused at once; who does not answer one caller in time answers no other. Whoever waits has no
+        // more time than that for all of them.
         if (Clock::now() - began >= patience_.stall) break;
       }
     }

@@ -64,10 +64,11 @@ void change_list(OciClient& client, const std::string& repository, const Digest&
       const std::string digest = entry->is_object() ? json_string_or(*entry, "digest", "") : "";
       entry = digest.empty() || !client.manifest_digest(repository, digest) ? after.erase(entry) : entry + 1;
     }
-    if (after.empty())
-      client.delete_manifest(repository, list->digest);
-    else
+    if (!after.empty())
       client.push_manifest(repository, tag, kIndexType, index_of(after));
+    else if (list)
+      client.delete_manifest(repository, list->digest);
+    // Else what was pushed a moment ago is not to be seen yet.
   }
 }
 

@@ -103,6 +103,25 @@ TEST_CASE("where a registry keeps no lists of referrers they are kept for it", "
   }
 }
 
+TEST_CASE("what a registry does not show at once is listed when it does", "[registry][oci][referrers]") {
+  Setup setup;
+  const std::string own = Digest::of(artifact("a")).str();
+  std::string hidden;
+  bool first = true, deleted = false;
+  setup.registry.state().before = [&](const dsec::test::Seen& seen) {
+    deleted = deleted || seen.method == "DELETE";
+    if (!hidden.empty()) setup.manifests()[own] = std::exchange(hidden, "");
+    if (first && setup.manifests().contains(own) && seen.target.ends_with(own)) {
+      first = false;
+      hidden = setup.manifests()[own];
+      setup.manifests().erase(own);
+    }
+  };
+  push_referrer(setup.oci, "x", "a", artifact("a"));
+  CHECK_FALSE((first || deleted));
+  CHECK(setup.listed() == std::vector<std::string>{"a"});
+}
+
 TEST_CASE("a tag in the place of a list of referrers that is no list is not touched", "[registry][oci][referrers]") {
   Setup setup;
   setup.manifests()[setup.tag] = "{}";
