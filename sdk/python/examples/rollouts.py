@@ -19,7 +19,7 @@ async def main(count: int) -> None:
         await first.run_shell("mkdir /workspace && echo 5 > /workspace/start", check=True)
         forks = await first.fork(count)
         scores = await asyncio.gather(*(attempt(fork, number) for number, fork in enumerate(forks)))
-        best = max(range(count), key=lambda number: scores[number])
+        best = max(range(count), key=scores.__getitem__)
         kept = await forks[best].snapshot("snapshot/best:1")
         print(f"fork {best} reached {scores[best]}; {kept.digest[:15]}… has")
         print((await forks[best].patch()).decode(), end="")

@@ -125,7 +125,7 @@ class Command:
 
     async def signal(self, number: int, *, op_id: str | None = None) -> None:
         """Sends a signal to its process group, in a session to what the command has started."""
-        await self._edge.ask(f"cannot send signal {number} to command {self.exec_id} of sandbox {self._sandbox}", _wire.SIGNAL,
+        await self._edge.ask(f"cannot send signal {number} to {self._what}", _wire.SIGNAL,
                              {"id": self._sandbox, "exec_id": self.exec_id}, {"signal": int(number)}, op_id=op_id)
 
     async def kill(self) -> None:
@@ -138,7 +138,7 @@ class Command:
 
     @property
     def _following(self) -> str:
-        return f"cannot follow {self._what} in sandbox {self._sandbox}"
+        return f"cannot follow {self._what}"
 
     async def _give(self, data: Bytes) -> None:
         try:
@@ -148,7 +148,7 @@ class Command:
             pass  # it has ended without reading all, or whoever reads its output is told
 
     async def _send(self, kind: FrameKind, payload: bytes) -> None:
-        attempt = f"cannot give input to {self._what} in sandbox {self._sandbox}"
+        attempt = f"cannot give input to {self._what}"
         if not isinstance(self._stream, Connection):
             cause = "it was not started with stdin=True or tty=True" if self._stream else "it has ended, or was detached from"
             raise DSecConnectionError(attempt, [cause])
@@ -197,7 +197,7 @@ class Start:
 
     async def command(self) -> Command:
         """When it has begun."""
-        attempt = f"cannot start {self.what} in sandbox {self.sandbox}"
+        attempt = f"cannot {'start' if self.owned else 'follow'} {self.what}"
 
         async def undo(command: Command) -> None:
             await command._end()

@@ -104,12 +104,13 @@ class Sandbox:
             body["timeout_ms"] = milliseconds(timeout)
         if output_limit is not None:
             body["output_limit"] = output_limit
-        start = Start(self._edge, self.id, _wire.EXEC, {"id": self.id}, body, _shown(argv), stdin or tty, op_id or new_op_id())
+        start = Start(self._edge, self.id, _wire.EXEC, {"id": self.id}, body, f"{_shown(argv)} in sandbox {self}", stdin or tty,
+                      op_id or new_op_id())
         return await start.command()
 
     async def attach(self, exec_id: str, *, stdin: bool = False) -> Command:
         """Follows a command from its beginning, as far as that is kept; it may have ended. `stdin`: to give it input, too."""
-        start = Start(self._edge, self.id, _wire.ATTACH, {"id": self.id, "exec_id": exec_id}, None, f"command {exec_id}", stdin, None,
+        start = Start(self._edge, self.id, _wire.ATTACH, {"id": self.id, "exec_id": exec_id}, None, f"command {exec_id} of sandbox {self}", stdin, None,
                       owned=False)
         return await start.command()
 
@@ -140,12 +141,12 @@ class Sandbox:
         return await or_undo(self._session(opening), Session._end, None)
 
     async def _session(self, opening: Any) -> Session:
-        return Session(self._edge, self.id, SessionInfo.of_wire(await opening))
+        return Session(self._edge, self.id, str(self), SessionInfo.of_wire(await opening))
 
     async def sessions(self) -> list[Session]:
         """Those that are open."""
         listed = (await self._ask("list the sessions of", _wire.SESSIONS))["sessions"]
-        return [Session(self._edge, self.id, SessionInfo.of_wire(one)) for one in listed]
+        return [Session(self._edge, self.id, str(self), SessionInfo.of_wire(one)) for one in listed]
 
     # Files
 

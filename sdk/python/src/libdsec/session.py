@@ -20,16 +20,17 @@ class Session:
     """A shell that is given one command after the other and keeps directory, variables, functions and background jobs
     between them. It belongs to the sandbox; `async with` closes it at its end."""
 
-    def __init__(self, edge: Edge, sandbox: str, info: SessionInfo):
+    def __init__(self, edge: Edge, sandbox: str, shown: str, info: SessionInfo):
         self.id = info.id
         self.name = info.name
         self.info = info
         """As it was when it was opened or listed."""
         self._edge = edge
         self._sandbox = sandbox
+        self._shown = f"session {self.name or self.id} of sandbox {shown}"
 
     def __repr__(self) -> str:
-        return f"<Session {self.name or self.id} of sandbox {self._sandbox}>"
+        return f"<{self._shown}>"
 
     async def __aenter__(self) -> Session:
         return self
@@ -48,7 +49,7 @@ class Session:
         started = await self.start(command, stdin=input is not None, timeout=timeout, output_limit=output_limit, op_id=op_id)
         async with started:
             result = await started.wait(input)
-        return checked(result, check, lambda: f"command {_shown(command)} failed in session {self.name or self.id}")
+        return checked(result, check, lambda: f"{_shown(command)} failed in {self._shown}")
 
     async def start(self, command: Bytes, *, stdin: bool = False, rows: int | None = None, columns: int | None = None,
                     timeout: float | None = None, output_limit: int | None = None, op_id: str | None = None) -> Command:
@@ -58,12 +59,12 @@ class Session:
                     "timeout_ms": None if timeout is None else milliseconds(timeout)}
         body.update({name: value for name, value in optional.items() if value is not None})
         start = Start(self._edge, self._sandbox, _wire.RUN_IN_SESSION, {"id": self._sandbox, "session": self.id}, body,
-                      f"{_shown(command)} in session {self.name or self.id}", stdin or self.info.tty, op_id or new_op_id())
+                      f"{_shown(command)} in {self._shown}", stdin or self.info.tty, op_id or new_op_id())
         return await start.command()
 
     async def close(self, *, op_id: str | None = None) -> None:
         """Kills the shell and all that was started in it."""
-        await self._edge.ask(f"cannot close session {self.name or self.id} of sandbox {self._sandbox}", _wire.CLOSE_SESSION,
+        await self._edge.ask(f"cannot close {self._shown}", _wire.CLOSE_SESSION,
                              {"id": self._sandbox, "session": self.id}, op_id=op_id)
 
     async def _end(self) -> None:
