@@ -234,8 +234,9 @@ class Edge:
         return await self.persist(attempt, once, repeatable=True, op_id=op_id)
 
     async def upgrade(self, attempt: str, call: Call, parameters: Parameters, body: Body | None = None, *,
-                      protocol: str = _wire.FRAMES_PROTOCOL, op_id: str | None = None) -> Connection:
-        """A connection that the edge has given away. Written here: HTTP libraries know WebSockets alone, if anything."""
+                      protocol: str = _wire.FRAMES_PROTOCOL, op_id: str | None = None, repeatable: bool = True) -> Connection:
+        """A connection that the edge has given away. Written here: HTTP libraries know WebSockets alone, if anything.
+        `repeatable`: not so where the first connection, once lost, has decided something."""
         op_id = (op_id or new_op_id()) if call.changes else None
         text = b"" if body is None else json.dumps(body).encode()
         headers = {"Host": yarl.URL(self.address.origin).authority, **self._headers(op_id, True), "Connection": "Upgrade",
@@ -261,7 +262,7 @@ class Edge:
             raise error_from_answer(attempt, status, document, op_id=op_id,
                                     request_id=answered.get(_wire.REQUEST_ID_HEADER.lower()))
 
-        return await self.persist(attempt, once, repeatable=True, op_id=op_id)
+        return await self.persist(attempt, once, repeatable=repeatable, op_id=op_id)
 
     async def persist(self, attempt: str, work: Callable[[], Awaitable[T]], *, repeatable: bool, op_id: str | None = None) -> T:
         """Does it, and again where it failed and nothing is done twice. `repeatable`: also when it may have been done."""

@@ -207,7 +207,14 @@ class Start:
     async def _begin(self, attempt: str) -> Command:
         stream: Connection | Listening
         if self.interactive:
-            stream = await self.edge.upgrade(attempt, self.call, self.parameters, self.body, op_id=self.op_id)
+            # With the connection that is to bring the input, the input ends: who came again would find it empty.
+            takes_input = bool(self.body and self.body.get("stdin"))
+            try:
+                stream = await self.edge.upgrade(attempt, self.call, self.parameters, self.body, op_id=self.op_id, repeatable=not takes_input)
+            except DSecConnectionError as error:
+                if not error.safe_to_retry:
+                    error.hints = (*error.hints, f"sandbox.operation({self.op_id!r}) tells whether it has begun; its input has ended then")
+                raise
         else:
             stream = await self.edge.listen(attempt, self.call, self.parameters, self.body, op_id=self.op_id)
         frames = payloads(stream, attempt, self.edge)
