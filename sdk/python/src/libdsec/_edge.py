@@ -184,7 +184,24 @@ class Edge:
 
     async def upload(self, attempt: str, call: Call, parameters: Parameters, content: SendsBody, *, op_id: str | None) -> None:
         """`content` gives the body, from its beginning each time that it is called."""
-        await self._answered(attempt, call, parameters, content, "application/x-tar", op_id, True, SILENCE * 10)
+        times = 0
+
+        def counted() -> AsyncIterator[bytes]:
+            nonlocal times
+            times += 1
+            return content()
+
+        for _ in range(self.retries.attempts):
+            times = 0
+            try:
+                await self._answered(attempt, call, parameters, counted, "application/x-tar", op_id, True, SILENCE * 10)
+                return
+            except DSecError as error:
+                # A copy that was cut off is recorded as failed, and its name only tells so again: another one is needed.
+                if times < 2 or error.status != 409 or op_id:
+                    raise
+                last = error
+        raise last
 
     async def _answered(self, attempt: str, call: Call, parameters: Parameters, content: Callable[[], Any] | None, kind: str,
                         op_id: str | None, recorded: bool, timeout: float | None) -> tuple[int, Any]:
@@ -213,13 +230,13 @@ class Edge:
         return await self.persist(attempt, once, repeatable=repeatable, op_id=op_id)
 
     async def listen(self, attempt: str, call: Call, parameters: Parameters, body: Body | None = None, *,
-                     op_id: str | None = None) -> Listening:
-        """A stream that the edge has begun."""
+                     op_id: str | None = None, silence: float | None = SILENCE) -> Listening:
+        """A stream that the edge has begun. `silence`: seconds after which it counts as lost."""
         op_id = (op_id or new_op_id()) if call.changes else None
         headers = self._headers(op_id, True)
         if body is not None:
             headers["Content-Type"] = "application/json"
-        limits = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout, sock_read=SILENCE)
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout, sock_read=silence)
 
         async def once() -> Listening:
             response = await self._opened(self._streams, attempt).request(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, IO, Any, AsyncIterator, Callable, Mapping, Sequence, TypeVar
 
 from . import _archive, _wire
-from ._edge import Edge, new_op_id
+from ._edge import SILENCE, Edge, new_op_id
 from ._ending import or_undo, to_end
 from ._wire import Bytes, bytes_to_json, env_to_json, milliseconds
 from .args import MIB, Rules, rules_to_wire
@@ -121,8 +121,11 @@ class Sandbox:
     async def logs(self, exec_id: str = "", *, follow: bool = False, tail: int | None = None) -> Records[LogRecord]:
         """What a command has said, with times. `exec_id`: empty for the main command. `follow`: to its end. `tail`: the last
         lines only."""
-        return await Records.open(self._edge, f"cannot read the log of sandbox {self}", _wire.LOGS,
-                                  {"id": self.id, "exec_id": exec_id or None, "follow": follow, "tail": tail}, LogRecord.of_wire)
+        attempt = f"cannot read the log of sandbox {self}"
+        parameters = {"id": self.id, "exec_id": exec_id or None, "follow": follow, "tail": tail}
+        # One that is followed may have nothing to say for any time, and then not even begins to answer.
+        silence = None if follow else SILENCE
+        return Records(self._edge, attempt, lambda: self._edge.listen(attempt, _wire.LOGS, parameters, silence=silence), LogRecord.of_wire)
 
     # Sessions
 
@@ -192,9 +195,10 @@ class Sandbox:
 
     async def watch(self, path: str, *, recursive: bool = False) -> Records[FileEvent]:
         """Changes of a file or directory, none of which is missed from the moment that this returns."""
-        records = await Records.open(self._edge, f"cannot watch {path!r} in sandbox {self}", _wire.WATCH,
-                                     {"id": self.id, "path": path, "recursive": recursive}, FileEvent.of_wire)
-        await records.skip()
+        attempt = f"cannot watch {path!r} in sandbox {self}"
+        parameters = {"id": self.id, "path": path, "recursive": recursive}
+        records = Records(self._edge, attempt, lambda: self._edge.listen(attempt, _wire.WATCH, parameters), FileEvent.of_wire)
+        await records._skip()
         return records
 
     # Servers inside

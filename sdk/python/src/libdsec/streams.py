@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any, AsyncIterator, Callable, Generic, TypeVar
+from typing import Any, AsyncIterator, Awaitable, Callable, Generic, TypeVar
 
 from ._edge import Edge, Listening, payloads
-from ._wire import Call, FrameKind
+from ._wire import Call, Frame, FrameKind
 
 Record = TypeVar("Record")
 
@@ -14,14 +14,13 @@ Record = TypeVar("Record")
 class Records(Generic[Record]):
     """Records as they come, for `async for`. Within `async with`, or after `close()`, the edge is told that nobody listens."""
 
-    def __init__(self, edge: Edge, stream: Listening, attempt: str, read: Callable[[Any], Record]):
-        self._stream = stream
-        self._frames = payloads(stream, attempt, edge)
+    def __init__(self, edge: Edge, attempt: str, begin: Callable[[], Awaitable[Listening]], read: Callable[[Any], Record]):
+        self._edge = edge
+        self._attempt = attempt
+        self._begin = begin
         self._read: Callable[[Any], Record] = read
-
-    @classmethod
-    async def open(cls, edge: Edge, attempt: str, call: Call, parameters: dict[str, Any], read: Callable[[Any], Record]) -> Records[Record]:
-        return cls(edge, await edge.listen(attempt, call, parameters), attempt, read)
+        self._stream: Listening | None = None
+        self._frames: AsyncIterator[Frame] | None = None
 
     async def __aenter__(self) -> Records[Record]:
         return self
@@ -30,16 +29,23 @@ class Records(Generic[Record]):
         await self.close()
 
     async def __aiter__(self) -> AsyncIterator[Record]:
-        async for frame in self._frames:
+        async for frame in await self._begun():
             if frame.kind == FrameKind.RECORD:
                 yield self._read(frame.json())
 
     async def close(self) -> None:
-        self._stream.close()
+        if self._stream:
+            self._stream.close()
 
-    async def skip(self) -> None:
+    async def _begun(self) -> AsyncIterator[Frame]:
+        if self._frames is None:
+            self._stream = await self._begin()
+            self._frames = payloads(self._stream, self._attempt, self._edge)
+        return self._frames
+
+    async def _skip(self) -> None:
         """The first record."""
-        await self._frames.__anext__()
+        await (await self._begun()).__anext__()
 
 
 async def content(edge: Edge, attempt: str, call: Call, parameters: dict[str, Any], body: dict[str, Any] | None = None, *,
