@@ -6,24 +6,17 @@ import inspect
 import json
 import os
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
 import leftovers
 import pytest
-import rootfs
-from contract_proxy import Contract
-from dsec_tool import BIN, ROOT, Dsec
+from dsec_tool import BIN
 from on_edge import Edge
+from python_sdk import CONTRACT, PRESETS, end_home, home_with_box
 
-SDK = ROOT / "sdk/python"
-sys.path.insert(0, str(SDK / "src"))
-
-import libdsec  # noqa: E402
-from libdsec import _edge  # noqa: E402
-
-PRESETS = "presets: {pypi: [pypi.test], npm: [npm.test]}\n"
+import libdsec
+from libdsec import _edge
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -47,21 +40,6 @@ def pytest_pyfunc_call(pyfuncitem):
 
     asyncio.run(run())
     return True
-
-
-def home_with_box(place: Path) -> Dsec:
-    tool = Dsec(place / "home", place)
-    (place / "config.yaml").write_text(PRESETS)
-    rootfs.import_base(tool, files={"srv/index.html": "hello\n"})
-    return tool
-
-
-def end_home(tool: Dsec) -> None:
-    for sandbox in leftovers.sandboxes_of(tool.home):
-        tool.run("rm", "-f", sandbox)
-    collected = tool.run("gc")
-    faults = leftovers.sweep(tool.home)
-    assert not faults, "left on the host after gc:\n" + "\n".join(faults) + f"\n{collected}"
 
 
 @pytest.fixture(scope="session")
@@ -118,9 +96,6 @@ def own(work):
 def engine(own):
     """A local engine of that home, which a client starts."""
     return libdsec.LocalEngine(BIN / "dsec", home=own.home, environment={"DSEC_CONFIG": own.env["DSEC_CONFIG"]})
-
-
-CONTRACT = Contract()
 
 
 @pytest.fixture(autouse=True)

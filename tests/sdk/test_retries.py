@@ -129,7 +129,7 @@ async def test_a_command_with_input_that_is_cut_off_is_told_and_goes_on(edge, wo
 
 
 async def test_copies_that_are_cut_are_made_again(edge, work):
-    left = {"PUT": [0, -200_000], "GET": [100_000]}
+    left = {"PUT": [0, None, -200_000], "GET": [100_000]}
 
     def cut(request: str) -> int | None:
         places = left.get(request.split()[0], []) if "/files" in request else []

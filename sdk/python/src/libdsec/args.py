@@ -137,5 +137,6 @@ class DSecMicroVMRunArgs(DSecContainerRunArgs):
 
 
 def rules_to_wire(rules: Rules) -> dict[str, list[str]]:
+    """As dsec-network(7) has them."""
     return {"allow": [rule for rule, allowed in rules.items() if allowed],
             "deny": [rule for rule, allowed in rules.items() if not allowed]}

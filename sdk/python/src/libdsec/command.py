@@ -223,6 +223,7 @@ class Start:
 
 
 def checked(result: CommandResult, check: bool, attempt: Callable[[], str]) -> CommandResult:
+    """The result; raises DSecCommandError where it is to be checked and is not well."""
     if check and not result.ok:
         raise DSecCommandError(attempt(), result)
     return result

@@ -34,6 +34,7 @@ class Records(Generic[Record]):
                 yield self._read(frame.json())
 
     async def close(self) -> None:
+        """Listens no longer."""
         if self._stream:
             self._stream.close()
 

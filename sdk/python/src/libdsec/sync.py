@@ -54,6 +54,7 @@ class _Portal:
         def tell(task: asyncio.Task[R]) -> None:
             if task.cancelled():
                 outcome.cancel()
+                outcome.set_running_or_notify_cancel()
             elif failure := task.exception():
                 outcome.set_exception(failure)
             else:
