@@ -1,15 +1,14 @@
 """What the SDK is, beside what it does: the whole contract, the oldest Python, and its own words."""
 
 import ast
-import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+import rootfs
 from python_sdk import CONTRACT, SDK, end_home, home_with_box
-from dsec_tool import BIN
+from dsec_tool import BIN, ROOT
 from libdsec import _wire
 
 CONVERSIONS = ("of_wire", "of_export", "json", "members", "settings")
@@ -48,7 +47,7 @@ def test_all_that_is_public_is_explained():
                 if isinstance(child, ast.ClassDef):
                     yield from undocumented(child, f"{child.name}.")
 
-    public = [path for path in (SDK / "src/libdsec").glob("*.py") if not path.name.startswith("_")]
+    public = [path for path in (SDK / "src/libdsec").rglob("*.py") if not path.name.startswith("_")]
     assert {path.name: found for path in public if (found := list(undocumented(ast.parse(path.read_text()))))} == {}
 
 
@@ -56,7 +55,6 @@ def test_all_that_is_public_is_explained():
 def at_home(work):
     """Somebody's home and environment, with base/python; `run(ARGUMENTS...)` runs Python there."""
     tool = home_with_box(work)
-    import rootfs
     rootfs.import_base(tool, "base/python")
     environment = {**tool.env, "PATH": f"{BIN}:{tool.env['PATH']}", "PYTHONPATH": str(SDK / "src")}
 
@@ -89,6 +87,12 @@ def test_a_terminal_is_one(at_home):
 def test_many_sandboxes_work_at_once(at_home, long_run):
     count = 1000 if long_run else 100
     assert at_home(SDK / "examples/many.py", count, timeout=900).startswith(f"{count} sandboxes at once: ")
+
+
+def test_the_repository_speaks_of_it_rightly(at_home, work):
+    block, = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
+    (work / "typed.py").write_text(block)
+    assert at_home(work / "typed.py").startswith("hello from ")
 
 
 def test_the_readme_can_be_typed(at_home, work):
