@@ -13,7 +13,9 @@ readonly packages_sandbox="buildah chromium pandoc libnbd-bin qemu-utils"
 readonly packages_guest="qemu-system-x86 cpio mmdebstrap"
 # The lane that starts virtual machines.
 readonly packages_vm="qemu-system-x86 e2fsprogs busybox-static"
-readonly packages_lint="clang-format-14 shellcheck"
+# The Python SDK, which is checked and tested.
+readonly packages_sdk="python3-aiohttp"
+readonly packages_lint="clang-format-14 shellcheck mypy"
 readonly packages_tidy="clang-tidy"
 readonly packages_clang="clang libclang-rt-dev"
 readonly packages_bench="python3 podman qemu-utils runc bubblewrap mmdebstrap docker-registry skopeo umoci iproute2 dpkg-dev"
