@@ -75,6 +75,7 @@ struct Config {
   PreparedMount mounts[kMaxMounts];
 
   bool is_machine() const { return flags & wire::kStartMachine; }
+  bool joins() const { return flags & wire::kStartJoin; }
   /// The host id of an id inside; ids beyond the map become the overflow id, which can own nothing here.
   uint32_t outside(uint32_t inside) const { return inside < id_count ? first_id + inside : 65534; }
   /// False when the frame does not hold what it must.

@@ -59,6 +59,8 @@ void kill_group() {
 
 void kill_sandbox() {
   kill_group();
+  // That of the machine goes on without us.
+  if (keeper.config.joins()) keeper.init_ended = true;
   // With PID 1 the kernel ends everything in its pid namespace, whatever cgroup it is in.
   if (!keeper.init_ended) sys(__NR_kill, keeper.init_pid, SIGKILL);
 }
@@ -184,6 +186,20 @@ bool prepare_beside_init(Failure& failure) {
   return ok;
 }
 
+// Its PID 1 is there already, and outlives us.
+bool join_machine(Failure& failure) {
+  const long self = sys(__NR_pidfd_open, keeper.self_pid, 0);
+  if (self < 0) return failure.set("open a pidfd of", "the keeper", self), false;
+  keeper.self_pidfd = static_cast<int>(self);
+  if (!prepare_beside_init(failure)) return false;
+  const long pidfd = sys(__NR_pidfd_open, 1, 0);
+  if (pidfd < 0) return failure.set("open a pidfd of", "PID 1", pidfd), false;
+  keeper.init_pid = 1;
+  keeper.init_pidfd = static_cast<int>(pidfd);
+  close_fd(keeper.config.program_fd);
+  return true;
+}
+
 // What the sandbox of a machine sends out has a socket here for each connection.
 void allow_many_descriptors() {
   rlimit64 limit = {};
@@ -193,6 +209,7 @@ void allow_many_descriptors() {
 }
 
 bool start_sandbox(Failure& failure) {
+  if (keeper.config.joins()) return join_machine(failure);
   int alive[2];
   const long piped = sys(__NR_pipe2, alive, O_CLOEXEC);
   if (piped < 0) return failure.set("make a pipe", "", piped), false;
@@ -422,7 +439,7 @@ int run_keeper(char* shown) {
       return 1;
     }
     send_failure(*creator, failure);
-    if (keeper.init_pid > 0) sys(__NR_kill, keeper.init_pid, SIGKILL);
+    if (keeper.init_pid > 0 && !keeper.config.joins()) sys(__NR_kill, keeper.init_pid, SIGKILL);
     return 1;
   }
   sys(__NR_fcntl, kStartFd, F_SETFL, O_RDWR | O_NONBLOCK);

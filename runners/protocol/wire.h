@@ -117,6 +117,8 @@ enum StartFlags : uint32_t {
                              ///< it says on its standard error; commands run in its guest, see guest_channel.h
   kStartEgress = 128,        ///< and what the guest's sandbox sends goes out in the machine's network namespace
   kStartLater = 256,         ///< /dev/pts and /dev/shm come with the first command, or Resume
+  kStartJoin = 512,          ///< the sandbox is the machine that the keeper runs on: PID 1 is that of the machine,
+                             ///< commands join its namespaces, and nothing is taken from them
 };
 
 enum RelayFlags : uint32_t {
