@@ -196,7 +196,7 @@ namespace {
 
 void signal(Command& command, uint32_t number) {
   if (!command.running) return;
-  if (keeper.config.is_machine()) return signal_machine_command(command, number);
+  if (is_in_guest(command)) return signal_machine_command(command, number);
   if (command.session) return signal_session_command(command, number);
   // The group exists once the command has left our own session, which its exec implies.
   if (command.entry && number > 0) command.early_signals |= uint64_t{1} << (number - 1);

@@ -68,6 +68,7 @@ struct Config {
   Text oom_score;
   Strings machine;               ///< kStartMachine: the VMM with its arguments
   int machine_error_fd;          ///< its standard error; -1: nobody's
+  int console_fd;                ///< kStartConsole: its end of the console, which the keeper makes
   Strings remover, remover_env;  ///< the program, with its arguments, that removes the sandbox; none: the caller does
 
   int root_fd, network_fd;  ///< network_fd: -1 for the host's

@@ -74,7 +74,7 @@ bool complete_sandbox(Failure& failure) {
 void note_activity() { keeper.idle_since_us = monotonic_us(); }
 
 bool is_busy() {
-  if (keeper.config.is_machine() && !has_machine()) return true;
+  if (keeper.config.is_machine() && !keeper.machine_began) return true;
   if (keeper.running_count || has_open_operations()) return true;
   for (const Client* client = keeper.clients; client; client = client->next) {
     if (client->command) return true;
@@ -208,8 +208,20 @@ void allow_many_descriptors() {
   sys(__NR_prlimit64, 0, RLIMIT_NOFILE, &limit, nullptr);
 }
 
+// A socket, since both ends are read and written.
+bool make_console(int& ours, Failure& failure) {
+  int ends[2];
+  const long made = sys(__NR_socketpair, 1 /* AF_UNIX */, 1 /* SOCK_STREAM */ | O_CLOEXEC, 0, ends);
+  if (made < 0) return failure.set("make the console of", "the machine", made), false;
+  ours = ends[0];
+  keeper.config.console_fd = ends[1];
+  return true;
+}
+
 bool start_sandbox(Failure& failure) {
   if (keeper.config.joins()) return join_machine(failure);
+  int ours = -1;
+  if (keeper.config.flags & wire::kStartConsole && !make_console(ours, failure)) return false;
   int alive[2];
   const long piped = sys(__NR_pipe2, alive, O_CLOEXEC);
   if (piped < 0) return failure.set("make a pipe", "", piped), false;
@@ -229,6 +241,10 @@ bool start_sandbox(Failure& failure) {
     if (config.mounts[i].fd >= 0) close_fd(config.mounts[i].fd);
   close_fd(config.program_fd);
   if (config.machine_error_fd >= 0) close_fd(config.machine_error_fd);
+  if (ours >= 0) {
+    close_fd(config.console_fd);
+    open_console(ours);
+  }
   if (config.user_namespace_fd >= 0) close_fd(config.user_namespace_fd);
   if (config.network_fd >= 0 && !keeper.origin_network) close_fd(config.network_fd);
   if (keeper.origin_network) allow_many_descriptors();
@@ -248,6 +264,7 @@ void on_signals() {
     if (reap_flush(static_cast<int>(pid), status)) continue;
     if (pid == keeper.init_pid) {
       keeper.init_ended = true;
+      if (keeper.config.flags & wire::kStartConsole && status == 0) begin_end("stopped", "its system turned it off");
       begin_end("failed", keeper.config.is_machine() ? "its machine ended" : "its PID 1 was killed");
     } else if (!reap_reclaimer(static_cast<int>(pid))) {
       reap(static_cast<int>(pid), status);
@@ -324,7 +341,7 @@ void dispatch(Source& source, uint32_t events) {
 }
 
 void resume_readers() {
-  if (keeper.config.is_machine()) return resume_streams();
+  if (keeper.config.is_machine()) resume_streams();
   for (Command* command = keeper.commands; command; command = command->next) {
     if (command->gather_us && command->gather_us > monotonic_us()) continue;
     command->gather_us = 0;
