@@ -126,7 +126,7 @@ class DebootstrapSource : public Source {
   SourceFacts examine(const SourceOptions& options, Progress& progress) override {
     archive_.emplace(request_.spool);
     attempt("cannot make a system of the suite " + quote(request_.suite), [&] {
-      run_mmdebstrap(request_, {.platform = options.platform, .output = archive_->fd(), .directory = {}}, progress);
+      run_mmdebstrap(request_, {.platform = options.platform, .output = archive_->fd(), .directory = {}, .options = {}}, progress);
     });
     tar_ = std::make_unique<TarSource>(archive_->path().native(), request_.spool);
     SourceFacts facts = tar_->examine(options, progress);
@@ -196,6 +196,7 @@ SpawnOptions command_of(const DebootstrapRequest& request, const DebootstrapRun&
     check_word("platform", machine);
     spawn.argv.push_back("--architectures=" + machine);
   }
+  spawn.argv.insert(spawn.argv.end(), run.options.begin(), run.options.end());
   spawn.argv.insert(spawn.argv.end(), {request.suite, directory ? run.directory.native() : "-"});
   if (!request.mirror.empty()) spawn.argv.push_back(request.mirror);
   spawn.environment.emplace();

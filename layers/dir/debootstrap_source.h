@@ -32,6 +32,7 @@ struct DebootstrapRun {
   std::string platform;             ///< "linux/arm64"; empty: this host's
   int output = -1;                  ///< a file that becomes a tar archive
   std::filesystem::path directory;  ///< or an empty directory, which then has it
+  std::vector<std::string> options = {};  ///< more of mmdebstrap's
 };
 /// Throws Error with mmdebstrap's last words.
 void run_mmdebstrap(const DebootstrapRequest& request, const DebootstrapRun& run, Progress& progress);

@@ -17,8 +17,9 @@ from png import Picture
 
 
 @pytest.fixture
-def dsec(work):
+def dsec(work, kernel_home):
     tool = OnBackend(work / "home", work, "fullvm")
+    tool.give_kernel(kernel_home)
     tool.ok("import", "base/tiny", f"disk:{tiny_disk.make(work / 'tiny.img')}")
     yield tool
     tool.clean_up()

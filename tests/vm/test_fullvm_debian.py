@@ -15,16 +15,21 @@ from png import Picture
 # A window with one button; the program tells which one was pressed by its exit code.
 PACKAGES = "xserver-xorg-core,xserver-xorg-input-libinput,x11-utils,x11-xserver-utils,xfonts-base,procps"
 LONG = 1800
+USER_DATA = "#cloud-config\nhostname: given\n"
+
+pytestmark = pytest.mark.alone("a whole system is emulated, with both processors, and each worker would build its own")
 
 
 @pytest.fixture(scope="module")
-def desktop():
+def desktop(kernel_home):
     with tempfile.TemporaryDirectory(prefix="dsec-vm-") as folder:
         work = Path(folder)
         tool = OnBackend(work / "home", work, "fullvm")
+        tool.give_kernel(kernel_home)
         tool.ok("vm", "build", "base/desktop", "--from", f"debootstrap:bookworm?include={PACKAGES}", "--size", "3GiB",
                 timeout=LONG)
-        tool.ok("create", "--name", "pc", "--memory", "1GiB", "base/desktop", timeout=LONG)
+        (work / "user-data").write_text(USER_DATA)
+        tool.ok("create", "--name", "pc", "--memory", "1GiB", "--user-data", "user-data", "base/desktop", timeout=LONG)
         yield tool
         tool.clean_up()
 
@@ -53,6 +58,13 @@ def test_commands_run_in_its_system_as_it_is(desktop):
     assert desktop.ok("exec", "pc", "--", "hostname").strip() == json.loads(desktop.ok("inspect", "pc"))[0]["id"]
     assert desktop.ok("exec", "-i", "pc", "--", "tr", "a-z", "A-Z", input="given") == "GIVEN"
     assert desktop.run("exec", "--timeout", "2s", "pc", "--", "sleep", "60").code == 124
+
+
+def test_its_seed_is_a_disc_that_its_system_reads(desktop):
+    told = desktop.ok("exec", "pc", "--", "sh", "-c",
+                      "mkdir /seed && mount -o ro LABEL=cidata /seed && cat /seed/user-data /seed/meta-data")
+    sandbox = json.loads(desktop.ok("inspect", "pc"))[0]["id"]
+    assert told == f"{USER_DATA}instance-id: {sandbox}\nlocal-hostname: {sandbox}\n"
 
 
 def test_files_go_in_and_out(desktop, work):

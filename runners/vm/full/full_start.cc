@@ -60,8 +60,8 @@ class FullStarter {
 
  private:
   int start_vmm() {
-    const std::unique_ptr<KeeperLaunch> launched = parts_.keepers.take(parts_.cgroups, parts_.program, directory_);
-    KeeperLaunch& keeper = *launched;
+    launched_ = parts_.keepers.take(parts_.cgroups, parts_.program, directory_);
+    KeeperLaunch& keeper = *launched_;
     const IdMap map = id_map_for(request_.id, host_id_range());
     NewUserNamespace user_namespace(map, NewUserNamespace::Network::With);
     const SandboxCgroups cgroups = attempt("cannot make its control groups", [&] {
@@ -209,6 +209,7 @@ class FullStarter {
   RunnerRequest& request_;
   const SandboxSpec& spec_;
   const fs::path& directory_;
+  std::unique_ptr<KeeperLaunch> launched_;  ///< whose end before the machine is handed over undoes it
   std::vector<MachineFile> files_;
   FullMachine machine_;
   std::optional<LastWords> errors_;
