@@ -88,7 +88,7 @@ void add_vm_key(Command& vm) {
 void add_vm_move(Command& vm) {
   auto options = std::make_shared<Options>();
   Command& verb = declare(vm, "move", "Move the pointer of a fullvm", *options);
-  verb.positional("X,Y", options->at, "Pixels from the upper left corner of the screen");
+  verb.positional("POINT", options->at, "X,Y: pixels from the upper left corner of the screen");
   declare_op_id(verb, options->op_id);
   verb.example("dsec vm move desktop 120,80");
   verb.runs([options](Invocation& call) {
@@ -99,7 +99,7 @@ void add_vm_move(Command& vm) {
 void add_vm_click(Command& vm) {
   auto options = std::make_shared<Options>();
   Command& verb = declare(vm, "click", "Click on the screen of a fullvm", *options);
-  verb.positional("X,Y", options->at, "Pixels from the upper left corner of the screen");
+  verb.positional("POINT", options->at, "X,Y: pixels from the upper left corner of the screen");
   declare_button(verb, *options);
   verb.number("--count", options->count, "2: a double click (default: 1)");
   declare_op_id(verb, options->op_id);
@@ -119,7 +119,7 @@ void add_vm_click(Command& vm) {
 void add_vm_scroll(Command& vm) {
   auto options = std::make_shared<Options>();
   Command& verb = declare(vm, "scroll", "Turn the wheel of a fullvm's mouse", *options);
-  verb.positional("X,Y", options->at, "Where the pointer is meanwhile");
+  verb.positional("POINT", options->at, "X,Y, where the pointer is meanwhile");
   verb.positional("DIRECTION", options->direction, "up or down");
   verb.number("--count", options->count, "By so many notches (default: 3)");
   declare_op_id(verb, options->op_id);

@@ -77,9 +77,10 @@ void run(const std::vector<std::string>& argv, const char* package) {
 
 // Of a system that others made: its links lead to where its own root is, and must not lead to ours.
 void put_file(const fs::path& root, const std::string& path, std::string_view content, mode_t mode = 0644) {
-  const fs::path target = root / path;
+  const fs::path target = root / path, folder = fs::path(path).parent_path();
   make_directories(target.parent_path());
-  if (fs::canonical(target.parent_path()) != fs::canonical(root) / fs::path(path).parent_path())
+  const fs::path real_root = fs::canonical(root);
+  if (fs::canonical(target.parent_path()) != (folder.empty() ? real_root : real_root / folder))
     throw failure(quote(path) + " of the system lies behind a link");
   write_file_atomic(target, content, mode);
 }

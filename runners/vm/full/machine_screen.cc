@@ -54,10 +54,6 @@ std::string take_picture(const fs::path& file) {
   return read_all(picture.get(), kLargestPicture);
 }
 
-Json key_event(const std::string& key, bool down) {
-  return {{"type", "key"}, {"data", {{"down", down}, {"key", {{"type", "qcode"}, {"data", key}}}}}};
-}
-
 Json button_event(const std::string& button, bool down) {
   return {{"type", "btn"}, {"data", {{"down", down}, {"button", button}}}};
 }
@@ -101,10 +97,11 @@ std::string MachineScreen::screenshot() {
 void MachineScreen::send(const Json& events) { monitor_.execute("input-send-event", {{"events", events}}, kPatience); }
 
 void MachineScreen::press(const KeyChord& chord) {
-  for (const std::string& key : chord) send(Json::array({key_event(key, true)}));
-  rest(kPress);
-  for (auto key = chord.rbegin(); key != chord.rend(); ++key) send(Json::array({key_event(*key, false)}));
-  rest(kPress);
+  Json keys = Json::array();
+  for (const std::string& key : chord) keys.push_back({{"type", "qcode"}, {"data", key}});
+  // QEMU lets them go by itself, in the opposite order: a key that turns the machine off could not be let go from here.
+  monitor_.execute("send-key", {{"keys", keys}, {"hold-time", kPress.count()}}, kPatience);
+  rest(kPress * 2 * static_cast<int>(chord.size()));
 }
 
 void MachineScreen::move_to(engine::ScreenPoint point, ScreenSize size) {
