@@ -264,7 +264,8 @@ void on_signals() {
     if (reap_flush(static_cast<int>(pid), status)) continue;
     if (pid == keeper.init_pid) {
       keeper.init_ended = true;
-      if (keeper.config.flags & wire::kStartConsole && status == 0) begin_end("stopped", "its system turned it off");
+      keeper.turned_off = keeper.config.flags & wire::kStartConsole && status == 0 && !keeper.ending;
+      if (keeper.turned_off) begin_end("stopped", "its system turned it off");
       begin_end("failed", keeper.config.is_machine() ? "its machine ended" : "its PID 1 was killed");
     } else if (!reap_reclaimer(static_cast<int>(pid))) {
       reap(static_cast<int>(pid), status);

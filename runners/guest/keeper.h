@@ -84,6 +84,7 @@ struct ClientOperation {
   DiskWait disk;
   bool open;   ///< its beginning is on the disk, its end is not told
   bool stops;  ///< ended by the end of the sandbox, whose last words nobody could answer
+  bool types;  ///< the same when what was typed has had the machine's system turn it off
 };
 
 /// One connection of dsec.
@@ -144,6 +145,7 @@ struct Keeper {
   uint64_t end_us, idle_since_us, stop_us;  ///< monotonic; 0: none
   uint64_t kill_us;                         ///< when a machine that was told to end is killed; 0: it was not
   bool ending, init_ended;
+  bool turned_off;     ///< by the system of the machine
   bool complete;       ///< it has the mounts that were left for its first command
   bool has_state;      ///< state.json is there
   bool machine_began;  ///< its machine is ready, or will never be spoken to
