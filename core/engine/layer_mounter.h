@@ -37,7 +37,7 @@ struct LayerStack {
   /// the fix-up of directory attributes. They belong to the caller, who may id-map and attach them once.
   std::vector<UniqueFd> lowers;
   LoadCount loading;
-  std::vector<ImageFiles> images;        ///< of LayerMounter::files(), in the order of `lowers`, which are none then
+  std::vector<ImageFiles> images;     ///< of LayerMounter::files(), in the order of `lowers`, which are none then
   std::optional<BootDisk> disk = {};  ///< of LayerMounter::disk(), instead of all others
 };
 

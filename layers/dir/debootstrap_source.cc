@@ -126,7 +126,8 @@ class DebootstrapSource : public Source {
   SourceFacts examine(const SourceOptions& options, Progress& progress) override {
     archive_.emplace(request_.spool);
     attempt("cannot make a system of the suite " + quote(request_.suite), [&] {
-      run_mmdebstrap(request_, {.platform = options.platform, .output = archive_->fd(), .directory = {}, .options = {}}, progress);
+      run_mmdebstrap(request_, {.platform = options.platform, .output = archive_->fd(), .directory = {}, .options = {}},
+                     progress);
     });
     tar_ = std::make_unique<TarSource>(archive_->path().native(), request_.spool);
     SourceFacts facts = tar_->examine(options, progress);

@@ -29,9 +29,9 @@ struct DebootstrapRequest {
 
 /// Where a run of mmdebstrap leaves the system.
 struct DebootstrapRun {
-  std::string platform;             ///< "linux/arm64"; empty: this host's
-  int output = -1;                  ///< a file that becomes a tar archive
-  std::filesystem::path directory;  ///< or an empty directory, which then has it
+  std::string platform;                   ///< "linux/arm64"; empty: this host's
+  int output = -1;                        ///< a file that becomes a tar archive
+  std::filesystem::path directory;        ///< or an empty directory, which then has it
   std::vector<std::string> options = {};  ///< more of mmdebstrap's
 };
 /// Throws Error with mmdebstrap's last words.

@@ -33,8 +33,8 @@ constexpr char kKernelWords[] = "root=LABEL=dsec-root rw quiet no_timer_check co
 // What a system needs beside what mmdebstrap takes in any case.
 constexpr const char* kPackages[] = {"linux-image-amd64", "systemd-sysv", "udev"};
 
-// An initramfs for disks of machines, and not for all that a PC may have: it is made, read and unpacked in a fifth of the
-// time. It is in place before the kernel is installed.
+// An initramfs for disks of machines, and not for all that a PC may have: it is made, read and unpacked in a fifth of
+// the time. It is in place before the kernel is installed.
 constexpr char kInitramfsHook[] =
     "--essential-hook=mkdir -p \"$1/etc/initramfs-tools/conf.d\" \"$1/usr/share/initramfs-tools/modules.d\" && "
     "echo MODULES=list > \"$1/etc/initramfs-tools/conf.d/dsec\" && "
@@ -215,7 +215,8 @@ engine::StoredLayer build_bootable(engine::LayerStore& store, const BootableRequ
     const fs::path root = work.path() / "root", raw = work.path() / "disk", packed = work.path() / "disk.qcow2";
     DebootstrapRequest system = request.system;
     system.include.insert(system.include.end(), std::begin(kPackages), std::end(kPackages));
-    run_mmdebstrap(system, {.platform = "", .output = -1, .directory = root, .options = {kInitramfsHook, kUnsafeOption}},
+    run_mmdebstrap(system,
+                   {.platform = "", .output = -1, .directory = root, .options = {kInitramfsHook, kUnsafeOption}},
                    progress);
     const std::string packages = [&] {
       std::string text;

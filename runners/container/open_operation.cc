@@ -63,7 +63,8 @@ std::unique_ptr<engine::OpenOperation> begin_operation(Channel channel, const en
   if (answer->type == wire::Type::Failed) throw keeper_error(*answer);
   const std::uint64_t seq = answer->reader().u64();
   if (answer->type != wire::Type::Begun) throw failure("the sandbox's keeper broke the protocol");
-  return std::make_unique<KeeperOperation>(std::move(channel), seq, request.kind == "stop" || request.kind == "screen-input");
+  return std::make_unique<KeeperOperation>(std::move(channel), seq,
+                                           request.kind == "stop" || request.kind == "screen-input");
 }
 
 }  // namespace dsec::runners

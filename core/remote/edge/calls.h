@@ -37,7 +37,7 @@ enum class Work {
   Command,   ///< a stream of a command
   Transfer,  ///< a stream that a thread writes or reads
   Bytes,     ///< a connection into the sandbox, or to its screen
-  End,  ///< wait
+  End,       ///< wait
 };
 Work work_of(Call call);
 
