@@ -104,7 +104,17 @@ void add_obd(Command& root) {
 }
 
 void add_vm(Command& root) {
-  Command& vm = root.group("vm", "Virtual machines: what guests are started with");
+  Command& vm = root.group("vm", "Virtual machines: what guests are started with, and their screens");
+  add_vm_build(vm);
+  add_vm_screenshot(vm);
+  add_vm_type(vm);
+  add_vm_key(vm);
+  add_vm_click(vm);
+  add_vm_move(vm);
+  add_vm_scroll(vm);
+  add_vm_drag(vm);
+  add_vm_console(vm);
+  add_vm_vnc(vm);
   Command& kernel = vm.group("kernel", "Kernels of guests");
   add_vm_kernel_import(kernel);
   add_vm_kernel_ls(kernel);

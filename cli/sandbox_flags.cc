@@ -62,6 +62,7 @@ void declare(Command& command, SandboxFlags& flags) {
   command.option("--backend", "NAME", flags.backend, "How the sandbox is isolated (default: container)");
   command.choice("--pmem", flags.pmem, {"auto", "on", "off"},
                  "Whether layers are memory of a microVM's guest (default: auto)");
+  command.option("--user-data", "FILE", flags.user_data, "What cloud-init of a fullvm is told");
 }
 
 void add_variable(std::vector<std::string>& env, const std::string& text) {
@@ -214,6 +215,8 @@ void put_flags(const SandboxFlags& flags, engine::SandboxRequest& request) {
   if (!flags.userns.empty()) spec.userns = flags.userns == "host" ? UserNamespace::Host : UserNamespace::Auto;
   if (!flags.pmem.empty()) spec.pmem = pmem_use_from(flags.pmem);
   if (flags.read_only) spec.read_only = true;
+  // It stands in the sandbox's record as a whole.
+  if (!flags.user_data.empty()) spec.user_data = read_file(flags.user_data, 64 << 10);
   if (flags.accept_conflicts) spec.accept_conflicts = true;
 }
 

@@ -21,7 +21,7 @@ struct SandboxFlags {
   std::vector<std::string> registries;
   std::string base, workspace;
   std::vector<std::string> toolkits;
-  std::string name, backend, network, userns, hostname, workdir, user;
+  std::string name, backend, network, userns, hostname, workdir, user, user_data;
   std::optional<std::string> entrypoint;
   std::vector<std::string> env, env_files, binds, devices, labels, allow, deny, inject;
   std::string cpu_class, pmem;

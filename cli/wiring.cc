@@ -26,6 +26,7 @@
 #include "registry/store/local_store.h"
 #include "runners/container/container_runner.h"
 #include "runners/doctor.h"
+#include "runners/vm/full/full_runner.h"
 #include "runners/vm/microvm_runner.h"
 
 namespace dsec::cli {
@@ -77,7 +78,7 @@ struct Wiring::Parts {
   std::unique_ptr<engine::LayerMounter> mounter;
   std::unique_ptr<engine::LayerPacker> packer;
   std::unique_ptr<engine::MachineDisks> disks;
-  std::unique_ptr<engine::Runner> container, microvm;
+  std::unique_ptr<engine::Runner> container, microvm, fullvm;
   std::unique_ptr<engine::LocalEngine> engine;
   std::unique_ptr<engine::Engine> remote;
 };
@@ -151,7 +152,12 @@ engine::Runners Wiring::runners() {
   if (!parts_->disks) parts_->disks = layers::make_machine_disks();
   if (!parts_->microvm)
     parts_->microvm = runners::make_microvm_runner(home(), *parts_->container, *parts_->disks, program);
-  return {{"container", *parts_->container}, {"fncall", *parts_->container}, {"microvm", *parts_->microvm}};
+  if (!parts_->fullvm)
+    parts_->fullvm = runners::make_full_runner(home(), *parts_->container, *parts_->microvm, program);
+  return {{"container", *parts_->container},
+          {"fncall", *parts_->container},
+          {"microvm", *parts_->microvm},
+          {"fullvm", *parts_->fullvm}};
 }
 
 engine::LocalEngine& Wiring::local_engine() {

@@ -63,6 +63,11 @@ std::unique_ptr<Source> open_dockerfile(const std::string&, const OpenSourceOpti
   throw usage_error("a Dockerfile is built, not read").hint("dsec import or dsec build");
 }
 
+std::unique_ptr<Source> open_disk(const std::string&, const OpenSourceOptions&) {
+  throw usage_error("the disk of a machine is taken as it is, and has no files that could be read here")
+      .hint("dsec import base/NAME disk:FILE");
+}
+
 struct Scheme {
   std::string_view name, form;
   std::unique_ptr<Source> (*open)(const std::string& rest, const OpenSourceOptions& options);
@@ -79,6 +84,7 @@ constexpr std::array kSchemes = {
     Scheme{"overlaybd", "overlaybd:FILE[,FILE…]", open_overlaybd},
     Scheme{"debootstrap", "debootstrap:SUITE[?include=PACKAGE,…]", open_debootstrap},
     Scheme{"dockerfile", "dockerfile:DIR[?file=FILE&target=STAGE]", open_dockerfile},
+    Scheme{"disk", "disk:FILE[?firmware=uefi&agent=yes]", open_disk},
 };
 
 }  // namespace

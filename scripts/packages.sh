@@ -12,7 +12,7 @@ readonly packages_registry="docker-registry skopeo umoci apache2-utils openssl n
 readonly packages_sandbox="buildah chromium pandoc libnbd-bin qemu-utils"
 readonly packages_guest="qemu-system-x86 cpio mmdebstrap"
 # The lane that starts virtual machines.
-readonly packages_vm="qemu-system-x86 e2fsprogs busybox-static"
+readonly packages_vm="qemu-system-x86 e2fsprogs busybox-static ovmf mmdebstrap dosfstools mtools syslinux syslinux-common systemd-boot-efi"
 # The Python SDK, which is checked and tested.
 readonly packages_sdk="python3-aiohttp"
 readonly packages_lint="clang-format-14 shellcheck mypy"

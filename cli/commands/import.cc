@@ -16,6 +16,7 @@
 #include "core/base/error.h"
 #include "core/base/units.h"
 #include "layers/build/builder.h"
+#include "layers/disk/disk_image.h"
 #include "layers/dockerfile/request.h"
 #include "layers/open_source.h"
 
@@ -87,8 +88,18 @@ engine::StoredLayer build(const Options& options, const layers::ImportOptions& w
       .layer;
 }
 
+engine::StoredLayer take_disk(const Options& options, const layers::ImportOptions& wanted, Invocation& call) {
+  if (options.to || !options.history.empty() || options.compression != "none" || options.collapse_limit ||
+      options.unpacked || options.entries || options.path_bytes || options.ratio || options.pull ||
+      !options.secrets.empty())
+    throw usage_error("of the options of dsec import only --platform and --label are for disk: sources");
+  return layers::import_disk(call.wiring().layer_store(), layers::DiskRequest::parse(options.source), wanted,
+                             call.progress());
+}
+
 engine::StoredLayer make(const Options& options, const layers::ImportOptions& wanted, Invocation& call) {
   if (layers::dockerfile::Request::is_one(options.source)) return build(options, wanted, call);
+  if (layers::DiskRequest::is_one(options.source)) return take_disk(options, wanted, call);
   if (options.pull || !options.secrets.empty()) throw usage_error("--pull and --secret are for dockerfile: sources");
   const std::unique_ptr<layers::Source> source = layers::open_source(
       source_text(options), {.directory = {}, .spool = call.wiring().home().cache(), .images = call.wiring().images()});
@@ -109,12 +120,12 @@ void run(const Options& options, Invocation& call) {
 void add_import(Command& root) {
   auto options = std::make_shared<Options>();
   Command& verb =
-      root.verb("import", "Make a layer of an image, an archive, a folder, a git repository or a Dockerfile");
+      root.verb("import", "Make a layer of an image, an archive, a folder, a git repository, a Dockerfile or a disk");
   verb.positional("NAME", options->name, "KIND/NAME[:TAG] of the new layer; KIND: base, workspace, toolkit");
   verb.positional("SOURCE", options->source,
                   "docker://HOST/REPO[:TAG|@DIGEST], oci-layout:DIR[:REF], oci-archive:FILE, "
                   "docker-archive:FILE[:REF], tar:FILE|-, dir:PATH, git:PATH|URL@REV, overlaybd:FILE[,FILE], "
-                  "debootstrap:SUITE or dockerfile:DIR");
+                  "debootstrap:SUITE, dockerfile:DIR or disk:FILE");
   verb.option("--to", "PATH", options->to,
               "Where the files go inside the layer (default: /workspace for git, / otherwise)");
   verb.option("--platform", "OS/ARCH", options->platform, "Which image of an index (default: this host's)");

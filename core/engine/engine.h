@@ -16,6 +16,7 @@
 #include "core/engine/http_exchange.h"
 #include "core/engine/layer_store.h"
 #include "core/engine/network_report.h"
+#include "core/engine/screen.h"
 #include "core/engine/session.h"
 #include "core/engine/trajectory.h"
 #include "core/engine/update.h"
@@ -171,6 +172,13 @@ class Engine {
   virtual void http(const std::string& id, std::uint16_t port, const HttpRequest& request, const HttpSink& sink) = 0;
   /// Of the file or directory `path`; links are followed within the sandbox up to it, and never below it.
   virtual std::unique_ptr<FileWatch> watch(const std::string& id, const std::string& path, bool recursive) = 0;
+
+  /// What is on the screen of a machine, as a PNG file. Throws Error (Usage) when the sandbox has none.
+  virtual std::string screenshot(const std::string& id, const OperationContext& context = {}) = 0;
+  /// Keys and pointer of such a machine. Returns when it has been given all of it, which may not have had its effect.
+  virtual void screen_input(const std::string& id, const ScreenInput& input, const OperationContext& context = {}) = 0;
+  /// A connection to its screen by RFB (VNC). What is done by it is not recorded.
+  virtual UniqueFd connect_screen(const std::string& id) = 0;
 
   virtual std::vector<SandboxInfo> list(const ListFilter& filter) = 0;
   virtual SandboxInfo inspect(const std::string& id) = 0;

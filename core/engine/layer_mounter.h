@@ -25,13 +25,20 @@ struct ImageFiles {
   std::optional<std::filesystem::path> data;  ///< absent: all is in `meta`
 };
 
+/// The disk that a machine starts from; nothing writes to it.
+struct BootDisk {
+  std::filesystem::path file;
+  DiskForm form;
+};
+
 /// The read-only trees that a sandbox's overlay is stacked from.
 struct LayerStack {
   /// Detached mounts (open_tree with OPEN_TREE_CLONE), bottom to top, each the root of one EROFS image; the last may be
   /// the fix-up of directory attributes. They belong to the caller, who may id-map and attach them once.
   std::vector<UniqueFd> lowers;
   LoadCount loading;
-  std::vector<ImageFiles> images;  ///< of LayerMounter::files(), in the order of `lowers`, which are none then
+  std::vector<ImageFiles> images;     ///< of LayerMounter::files(), in the order of `lowers`, which are none then
+  std::optional<BootDisk> disk = {};  ///< of LayerMounter::disk(), instead of all others
 };
 
 /// A file of one layer that another layer of the stack hides, or that cannot be stacked.
@@ -53,6 +60,9 @@ class LayerMounter {
 
   /// The same for a kernel that is not this one: nothing is mounted. Throws Error, too, for contents that are not here.
   virtual LayerStack files(std::span<const StoredLayer> bottom_to_top, bool accept_conflicts) = 0;
+
+  /// The one layer as the disk of a machine. Throws Error (Usage) when it is none, or has others upon it.
+  virtual BootDisk disk(std::span<const StoredLayer> bottom_to_top) = 0;
 
   /// Conflicts of a stack without mounting anything (no root needed).
   virtual std::vector<StackConflict> conflicts(std::span<const StoredLayer> bottom_to_top) = 0;

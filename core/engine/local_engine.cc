@@ -20,6 +20,7 @@
 #include "core/engine/network_log.h"
 #include "core/engine/recorded_copy.h"
 #include "core/engine/recorded_http.h"
+#include "core/engine/recorded_screen.h"
 #include "core/engine/recorder.h"
 #include "core/engine/sandbox_id.h"
 #include "core/engine/tree_remover.h"
@@ -156,6 +157,28 @@ class EngineOfThisHost final : public LocalEngine, public MemoryBranching {
     return sandboxes_.with(id, [&](Runner& runner, const fs::path& directory) {
       wake(runner, directory);
       return runner.watch(directory, path, recursive);
+    });
+  }
+
+  std::string screenshot(const std::string& id, const OperationContext& context) override {
+    const Subject subject = living(id, context);
+    const std::uint64_t limit = subject.info ? subject.info->spec.limits.output : 0;
+    return record_screenshot(subject.place, limit, context, [&] {
+      wake(*subject.place.runner, subject.place.sandbox);
+      return screens_of(*subject.place.runner).screenshot(subject.place.sandbox);
+    });
+  }
+  void screen_input(const std::string& id, const ScreenInput& input, const OperationContext& context) override {
+    Recorder::record(living(id, context), {"screen-input", canonical_json(to_json(input)), context},
+                     [&](Runner& runner, const fs::path& directory, Operation::Done&) {
+                       wake(runner, directory);
+                       screens_of(runner).screen_input(directory, input);
+                     });
+  }
+  UniqueFd connect_screen(const std::string& id) override {
+    return sandboxes_.with(id, [&](Runner& runner, const fs::path& directory) {
+      wake(runner, directory);
+      return screens_of(runner).connect_screen(directory);
     });
   }
 
@@ -364,6 +387,25 @@ class EngineOfThisHost final : public LocalEngine, public MemoryBranching {
  private:
   static NetworkPresets presets() { return Config::load().presets; }
 
+  static Screens& screens_of(Runner& runner) {
+    if (auto* const screens = dynamic_cast<Screens*>(&runner)) return *screens;
+    throw usage_error("the sandbox has no screen").hint("--backend fullvm makes one that has");
+  }
+
+  LayerStack stack_for(const Runner& runner, const std::vector<StoredLayer>& layers, bool accept_conflicts) {
+    switch (runner.wanted_layers()) {
+      case Runner::Layers::Mounted:
+        return mounter_.open(layers, accept_conflicts);
+      case Runner::Layers::Files:
+        return mounter_.files(layers, accept_conflicts);
+      case Runner::Layers::Disk:
+        break;
+    }
+    LayerStack stack;
+    stack.disk = mounter_.disk(layers);
+    return stack;
+  }
+
   // `recorded` is called when the record of the sandbox exists, and nothing else of it.
   SandboxInfo make(const SandboxSpec& wanted, const std::function<void(const std::string& id)>& recorded,
                    const fs::path& saved = {}) {
@@ -375,6 +417,8 @@ class EngineOfThisHost final : public LocalEngine, public MemoryBranching {
       throw usage_error(quote(spec.name) + " is no valid name for a sandbox")
           .hint("use letters, digits, '_', '.' and '-', at most 63, the first a letter or digit");
     if (spec.layers.empty()) throw usage_error("a sandbox needs at least one layer");
+    if (!spec.user_data.empty() && runner.wanted_layers() != Runner::Layers::Disk)
+      throw usage_error("only a system that begins from a disk reads user data").hint("--backend fullvm");
     std::vector<FileLock> holds = hold_devices(home_, spec);
     runner.check(spec);
 
@@ -386,8 +430,7 @@ class EngineOfThisHost final : public LocalEngine, public MemoryBranching {
         recorded(lease.id);
         store_.confirm(spec.layers);
         const std::vector<StoredLayer> layers = stored_layers(spec.layers);
-        LayerStack stack = runner.mounts_layers() ? mounter_.open(layers, spec.accept_conflicts)
-                                                  : mounter_.files(layers, spec.accept_conflicts);
+        LayerStack stack = stack_for(runner, layers, spec.accept_conflicts);
         RunnerRequest request{lease.id, made.directory, spec, std::move(stack)};
         request.holds = std::move(holds);
         if (spec.record) recorder_.begin_trajectory(lease, layers, request);

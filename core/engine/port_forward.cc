@@ -209,6 +209,12 @@ UniqueFd listen_at(const std::string& text, std::string& bound) {
 
 void forward_port(Engine& engine, const std::string& id, int listener, std::uint16_t port,
                   const std::function<void(const Error&)>& failed) {
+  forward_connections(
+      engine, id, listener, [&] { return engine.connect(id, port); }, failed);
+}
+
+void forward_connections(Engine& engine, const std::string& id, int listener, const std::function<UniqueFd()>& connect,
+                         const std::function<void(const Error&)>& failed) {
   const UniqueFd stop(::eventfd(0, EFD_CLOEXEC));
   if (!stop) throw system_error("make an eventfd");
   const auto tell_stop = [&] {
@@ -245,7 +251,7 @@ void forward_port(Engine& engine, const std::string& id, int listener, std::uint
     ::setsockopt(client.get(), IPPROTO_TCP, TCP_NODELAY, &kOn, sizeof kOn);
     connections.start([&, client = std::move(client)] {
       try {
-        const UniqueFd server = engine.connect(id, port);
+        const UniqueFd server = connect();
         wakefulness.came();
         relay(client.get(), server.get(), stop.get(), [&] { wakefulness.came(); });
       } catch (const Error& error) {

@@ -414,11 +414,18 @@ class Replay {
     if (!request.only_labels()) engine_.update(id_, request);
   }
 
+  void screen_input(const Operation& operation, ReplayedOperation&) {
+    engine_.screen_input(id_, screen_input_from(parse_json(operation.request, "request")), replayed());
+  }
+
+  // Two pictures of one screen need not be the same: a clock on it is enough.
+  void screenshot(const Operation&, ReplayedOperation&) { engine_.screenshot(id_, replayed()); }
+
   struct Way {
     std::string_view kind;
     void (Replay::*repeat)(const Operation&, ReplayedOperation&);
   };
-  static const Way kWays[13];
+  static const Way kWays[15];
 
   static std::string path_of(const Operation& operation) {
     return bytes_of_json(parse_json(operation.request, "request").at("path"));
@@ -449,7 +456,9 @@ const Replay::Way Replay::kWays[] = {{"write", &Replay::write},
                                      {"snapshot", &Replay::snapshot},
                                      {"fork", &Replay::fork_again},
                                      {"policy", &Replay::policy},
-                                     {"update", &Replay::update}};
+                                     {"update", &Replay::update},
+                                     {"screen-input", &Replay::screen_input},
+                                     {"screenshot", &Replay::screenshot}};
 
 }  // namespace
 

@@ -67,8 +67,9 @@ class Runner {
  public:
   virtual ~Runner() = default;
 
-  /// Whether it wants the layers as mounts of this kernel, or else as files: request.stack.images.
-  virtual bool mounts_layers() const { return true; }
+  /// How it wants the layers: as mounts of this kernel (request.stack.lowers), as files (images), or as one disk.
+  enum class Layers { Mounted, Files, Disk };
+  virtual Layers wanted_layers() const { return Layers::Mounted; }
   /// Throws Error (Usage or Failed) naming what of `spec` this host cannot enforce; called before anything is made.
   /// Fills in spec.limits.class_by.
   virtual void check(SandboxSpec& spec) = 0;

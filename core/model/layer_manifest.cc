@@ -10,7 +10,7 @@
 namespace dsec {
 namespace {
 
-constexpr std::array<std::string_view, 3> kRoles = {"meta", "data", "chunks"};
+constexpr std::array<std::string_view, 4> kRoles = {"meta", "data", "chunks", "disk"};
 
 BlobRole parse_role(const std::string& text) {
   const auto found = std::find(kRoles.begin(), kRoles.end(), text);
@@ -80,7 +80,25 @@ Json to_json(const LayerImage& image) {
   for (const Blob& blob : image.blobs)
     blobs.push_back(
         {{"role", kRoles[static_cast<std::size_t>(blob.role)]}, {"digest", blob.digest.str()}, {"size", blob.size}});
-  return {{"blobs", blobs}, {"compression", image.compression}, {"uuid", image.uuid}};
+  Json json = {{"blobs", blobs}, {"compression", image.compression}, {"uuid", image.uuid}};
+  // Absent in images of files, whose digests are older than this member.
+  if (image.disk)
+    json["disk"] = {{"format", image.disk->format},
+                    {"firmware", image.disk->firmware},
+                    {"size", image.disk->size},
+                    {"agent", image.disk->agent}};
+  return json;
+}
+
+DiskForm disk_form_from(const Json& json) {
+  const auto agent = json.find("agent");
+  if (agent == json.end() || !agent->is_boolean()) throw usage_error("'agent' is neither true nor false");
+  DiskForm disk{json_string(json, "format"), json_string(json, "firmware"), json_u64(json, "size"), agent->get<bool>()};
+  if (disk.format != "raw" && disk.format != "qcow2")
+    throw usage_error("the format " + quote(disk.format) + " of a disk is unknown");
+  if (disk.firmware != "bios" && disk.firmware != "uefi")
+    throw usage_error("the firmware " + quote(disk.firmware) + " of a disk is unknown");
+  return disk;
 }
 
 LayerImage image_from_json(const Json& json) {
@@ -94,7 +112,15 @@ LayerImage image_from_json(const Json& json) {
   for (const Json& blob : *blobs)
     image.blobs.push_back(
         {parse_role(json_string(blob, "role")), Digest::parse(json_string(blob, "digest")), json_u64(blob, "size")});
+  if (const auto disk = json.find("disk"); disk != json.end()) {
+    if (!disk->is_object()) throw usage_error("'disk' is no object");
+    image.disk = attempt("of a disk", [&] { return disk_form_from(*disk); });
+    if (image.blobs.size() != 1 || image.blobs.front().role != BlobRole::Disk)
+      throw usage_error("a disk has one blob, of the role 'disk'");
+    return image;
+  }
   if (!image.find(BlobRole::Meta)) throw usage_error("an image has no meta blob");
+  if (image.find(BlobRole::Disk)) throw usage_error("a blob is a disk, and nothing tells its form");
   return image;
 }
 
@@ -157,6 +183,7 @@ const Blob* LayerImage::find(BlobRole role) const noexcept {
 
 const Blob& LayerImage::blob(BlobRole role) const {
   if (const Blob* found = find(role)) return *found;
+  if (disk) throw failure("the image is the disk of a machine, whose files only its own system reads");
   throw failure("the image has no " + std::string(kRoles[static_cast<std::size_t>(role)]) + " blob");
 }
 
@@ -222,6 +249,9 @@ LayerManifest LayerManifest::parse(std::string_view text, std::string_view origi
     const auto found = json.find("images");
     if (found == json.end() || !found->is_array() || found->empty()) throw usage_error("'images' is no list of images");
     for (const Json& image : *found) manifest.images.push_back(image_from_json(image));
+    for (const LayerImage& image : manifest.images)
+      if (image.disk && (manifest.images.size() > 1 || manifest.name.kind != LayerKind::Base))
+        throw usage_error("a disk is the one image of a base layer");
     manifest.config = image_config_from_json(json.value("config", Json::object()));
     manifest.provenance = provenance_from_json(json.value("provenance", Json::object()));
     for (const std::string& path : strings(json, "implicit_parents"))

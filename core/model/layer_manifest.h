@@ -13,8 +13,8 @@
 namespace dsec {
 
 /// What a blob of an image is: "meta" (EROFS metadata, or the whole image when it is compressed), "data" (file contents
-/// that meta refers to), "chunks" (32 bytes of sha256 per 64 KiB of data).
-enum class BlobRole { Meta, Data, Chunks };
+/// that meta refers to), "chunks" (32 bytes of sha256 per 64 KiB of data), "disk" (a disk of a machine).
+enum class BlobRole { Meta, Data, Chunks, Disk };
 
 struct Blob {
   BlobRole role;
@@ -23,11 +23,21 @@ struct Blob {
   bool operator==(const Blob&) const = default;
 };
 
-/// One EROFS image: meta, and unless compressed data and chunks.
+/// How a machine reads a blob that is a disk, and starts from it.
+struct DiskForm {
+  std::string format;             ///< "raw", "qcow2"
+  std::string firmware = "bios";  ///< "bios", "uefi"
+  std::uint64_t size = 0;         ///< of the disk in bytes, as a machine sees it
+  bool agent = false;             ///< its system starts dsec-init: dsec-guest-channel(7)
+  bool operator==(const DiskForm&) const = default;
+};
+
+/// One EROFS image: meta, and unless compressed data and chunks. Or the disk of a machine: one blob, and `disk`.
 struct LayerImage {
   std::vector<Blob> blobs;
-  std::string compression = "none";       ///< "none", "lz4", "zstd"
-  std::string uuid;                       ///< derived from the input's digest
+  std::string compression = "none";  ///< "none", "lz4", "zstd"
+  std::string uuid;                  ///< derived from the input's digest; of a disk empty
+  std::optional<DiskForm> disk = {};
   const Blob& blob(BlobRole role) const;  ///< throws Error when there is none
   const Blob* find(BlobRole role) const noexcept;
   bool operator==(const LayerImage&) const = default;
@@ -88,6 +98,8 @@ struct LayerManifest {
   std::string canonical() const;
   Digest digest() const { return Digest::of(canonical()); }
   std::uint64_t total_size() const;
+  /// It is the disk of a machine, and has no files that dsec reads.
+  bool is_disk() const noexcept { return !images.empty() && images.front().disk.has_value(); }
   bool operator==(const LayerManifest&) const = default;
 };
 

@@ -167,6 +167,7 @@ Json to_json(const SandboxSpec& spec) {
   put(json, "idle_pause_ms", spec.idle_pause);
   if (!spec.machine_id.empty()) json["machine_id"] = spec.machine_id;
   if (spec.pmem != PmemUse::Auto) json["pmem"] = to_string(spec.pmem);
+  if (!spec.user_data.empty()) json["user_data"] = spec.user_data;
   return json;
 }
 
@@ -206,6 +207,7 @@ SandboxSpec sandbox_spec_from_json(const Json& json) {
     spec.idle_pause = optional_ms(json, "idle_pause_ms");
     spec.machine_id = json.value("machine_id", "");
     spec.pmem = pmem_use_from(json.value("pmem", "auto"));
+    spec.user_data = json.value("user_data", "");
     return spec;
   });
 }

@@ -99,6 +99,7 @@ struct SandboxSpec {
   /// Pause when no operation ran or was attached for so long; the next one resumes.
   std::optional<std::chrono::milliseconds> idle_pause;
   std::string machine_id;  ///< what /etc/machine-id says, where the layers have that file; empty: what they say
+  std::string user_data;   ///< of a machine that begins from a disk: what its cloud-init is told; empty: nothing
   std::map<std::string, std::string> labels;
   bool read_only = false;  ///< no writable layer
   /// Made for one command, by a process that starts it: without either it is of no use to anybody.

@@ -145,6 +145,18 @@ class RemoteEngine final : public Engine {
   UniqueFd connect(const std::string& id, std::uint16_t port) override {
     return client_.upgrade(Call::Connect, {{"id", id}, {"port", std::to_string(port)}}, no_body(), {}, kBytesProtocol);
   }
+  std::string screenshot(const std::string& id, const OperationContext& context) override {
+    std::string picture;
+    client_.read(Call::Screenshot, {{"id", id}}, no_body(), context,
+                 [&](const Frame& frame) { picture += frame.payload; });
+    return picture;
+  }
+  void screen_input(const std::string& id, const ScreenInput& input, const OperationContext& context) override {
+    client_.ask(Call::ScreenInput, {{"id", id}}, engine::to_json(input), context);
+  }
+  UniqueFd connect_screen(const std::string& id) override {
+    return client_.upgrade(Call::ConnectScreen, {{"id", id}}, no_body(), {}, kBytesProtocol);
+  }
   void http(const std::string& id, std::uint16_t port, const HttpRequest& request, const HttpSink& sink) override {
     client_.read(Call::Http, {{"id", id}, {"port", std::to_string(port)}}, to_wire(request), request.operation,
                  [&](const Frame& frame) {

@@ -125,7 +125,10 @@ class DebootstrapSource : public Source {
 
   SourceFacts examine(const SourceOptions& options, Progress& progress) override {
     archive_.emplace(request_.spool);
-    attempt("cannot make a system of the suite " + quote(request_.suite), [&] { run(options, progress); });
+    attempt("cannot make a system of the suite " + quote(request_.suite), [&] {
+      run_mmdebstrap(request_, {.platform = options.platform, .output = archive_->fd(), .directory = {}, .options = {}},
+                     progress);
+    });
     tar_ = std::make_unique<TarSource>(archive_->path().native(), request_.spool);
     SourceFacts facts = tar_->examine(options, progress);
     StatusReader status;
@@ -153,82 +156,84 @@ class DebootstrapSource : public Source {
   }
 
  private:
-  SpawnOptions command(const SourceOptions& options) const {
-    SpawnOptions spawn;
-    spawn.argv = {"mmdebstrap", "--variant=" + request_.variant, "--format=tar"};
-    if (!request_.include.empty()) spawn.argv.push_back("--include=" + joined(request_.include));
-    if (!request_.components.empty()) spawn.argv.push_back("--components=" + joined(request_.components));
-    if (options.platform.starts_with("linux/")) {
-      std::string machine = options.platform.substr(6);
-      if (machine == "386") machine = "i386";
-      if (machine == "arm/v7") machine = "armhf";
-      check_word("platform", machine);
-      spawn.argv.push_back("--architectures=" + machine);
-    }
-    spawn.argv.insert(spawn.argv.end(), {request_.suite, "-"});
-    if (!request_.mirror.empty()) spawn.argv.push_back(request_.mirror);
-    spawn.environment.emplace();
-    for (char** variable = environ; *variable; ++variable)
-      if (!std::string_view(*variable).starts_with("SOURCE_DATE_EPOCH=")) spawn.environment->emplace_back(*variable);
-    if (request_.epoch) spawn.environment->push_back("SOURCE_DATE_EPOCH=" + std::to_string(*request_.epoch));
-    spawn.environment->push_back("LC_ALL=C.UTF-8");
-    return spawn;
-  }
-
-  void run(const SourceOptions& options, Progress& progress) {
-    const std::string step = "mmdebstrap " + request_.suite;
-    progress.begin(step);
-    auto [reading, writing] = make_pipe();
-    SpawnOptions spawn = command(options);
-    spawn.descriptors = {{archive_->fd(), 1}, {writing.get(), 2}};
-    ChildProcess child = [&] {
-      try {
-        return ChildProcess::spawn(spawn);
-      } catch (Error& error) {
-        throw std::move(error.hint("apt-get install mmdebstrap"));
-      }
-    }();
-    writing.reset();
-    const std::deque<std::string> last = follow(reading, step, progress);
-    const ExitStatus status = child.wait();
-    if (!status.ok()) {
-      std::string said;
-      for (const auto& line : last) said += (said.empty() ? "" : " | ") + line;
-      throw failure(said.empty() ? "it said nothing" : "it said: " + said)
-          .context("mmdebstrap ended with " + status.str());
-    }
-    progress.end(step, "");
-  }
-
-  // Its messages line by line, and the last of them for the case that it fails.
-  static std::deque<std::string> follow(const UniqueFd& pipe, const std::string& step, Progress& progress) {
-    std::deque<std::string> last;
-    std::string rest;
-    char piece[4096];
-    while (true) {
-      const ssize_t got = ::read(pipe.get(), piece, sizeof piece);
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) break;
-      rest.append(piece, static_cast<std::size_t>(got));
-      for (auto end = rest.find_first_of("\r\n"); end != std::string::npos; end = rest.find_first_of("\r\n")) {
-        std::string line = rest.substr(0, end);
-        rest.erase(0, end + 1);
-        if (line.empty()) continue;
-        progress.output(step, line);
-        last.push_back(std::move(line));
-        if (last.size() > kLastLines) last.pop_front();
-      }
-    }
-    if (!rest.empty()) last.push_back(rest);
-    return last;
-  }
-
   DebootstrapRequest request_;
   std::optional<TempFile> archive_;
   std::unique_ptr<TarSource> tar_;
 };
 
+// Its messages line by line, and the last of them for the case that it fails.
+std::deque<std::string> follow(const UniqueFd& pipe, const std::string& step, Progress& progress) {
+  std::deque<std::string> last;
+  std::string rest;
+  char piece[4096];
+  while (true) {
+    const ssize_t got = ::read(pipe.get(), piece, sizeof piece);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    rest.append(piece, static_cast<std::size_t>(got));
+    for (auto end = rest.find_first_of("\r\n"); end != std::string::npos; end = rest.find_first_of("\r\n")) {
+      std::string line = rest.substr(0, end);
+      rest.erase(0, end + 1);
+      if (line.empty()) continue;
+      progress.output(step, line);
+      last.push_back(std::move(line));
+      if (last.size() > kLastLines) last.pop_front();
+    }
+  }
+  if (!rest.empty()) last.push_back(rest);
+  return last;
+}
+
+SpawnOptions command_of(const DebootstrapRequest& request, const DebootstrapRun& run) {
+  SpawnOptions spawn;
+  const bool directory = !run.directory.empty();
+  spawn.argv = {"mmdebstrap", "--variant=" + request.variant, directory ? "--format=directory" : "--format=tar"};
+  if (!request.include.empty()) spawn.argv.push_back("--include=" + joined(request.include));
+  if (!request.components.empty()) spawn.argv.push_back("--components=" + joined(request.components));
+  if (run.platform.starts_with("linux/")) {
+    std::string machine = run.platform.substr(6);
+    if (machine == "386") machine = "i386";
+    if (machine == "arm/v7") machine = "armhf";
+    check_word("platform", machine);
+    spawn.argv.push_back("--architectures=" + machine);
+  }
+  spawn.argv.insert(spawn.argv.end(), run.options.begin(), run.options.end());
+  spawn.argv.insert(spawn.argv.end(), {request.suite, directory ? run.directory.native() : "-"});
+  if (!request.mirror.empty()) spawn.argv.push_back(request.mirror);
+  spawn.environment.emplace();
+  for (char** variable = environ; *variable; ++variable)
+    if (!std::string_view(*variable).starts_with("SOURCE_DATE_EPOCH=")) spawn.environment->emplace_back(*variable);
+  if (request.epoch) spawn.environment->push_back("SOURCE_DATE_EPOCH=" + std::to_string(*request.epoch));
+  spawn.environment->push_back("LC_ALL=C.UTF-8");
+  return spawn;
+}
+
 }  // namespace
+
+void run_mmdebstrap(const DebootstrapRequest& request, const DebootstrapRun& run, Progress& progress) {
+  const std::string step = "mmdebstrap " + request.suite;
+  progress.begin(step);
+  auto [reading, writing] = make_pipe();
+  SpawnOptions spawn = command_of(request, run);
+  spawn.descriptors = {{run.output >= 0 ? run.output : writing.get(), 1}, {writing.get(), 2}};
+  ChildProcess child = [&] {
+    try {
+      return ChildProcess::spawn(spawn);
+    } catch (Error& error) {
+      throw std::move(error.hint("apt-get install mmdebstrap"));
+    }
+  }();
+  writing.reset();
+  const std::deque<std::string> last = follow(reading, step, progress);
+  const ExitStatus status = child.wait();
+  if (!status.ok()) {
+    std::string said;
+    for (const auto& line : last) said += (said.empty() ? "" : " | ") + line;
+    throw failure(said.empty() ? "it said nothing" : "it said: " + said)
+        .context("mmdebstrap ended with " + status.str());
+  }
+  progress.end(step, "");
+}
 
 DebootstrapRequest DebootstrapRequest::parse(std::string_view text) {
   DebootstrapRequest request;

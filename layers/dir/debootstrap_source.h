@@ -27,6 +27,16 @@ struct DebootstrapRequest {
   static DebootstrapRequest parse(std::string_view text);
 };
 
+/// Where a run of mmdebstrap leaves the system.
+struct DebootstrapRun {
+  std::string platform;                   ///< "linux/arm64"; empty: this host's
+  int output = -1;                        ///< a file that becomes a tar archive
+  std::filesystem::path directory;        ///< or an empty directory, which then has it
+  std::vector<std::string> options = {};  ///< more of mmdebstrap's
+};
+/// Throws Error with mmdebstrap's last words.
+void run_mmdebstrap(const DebootstrapRequest& request, const DebootstrapRun& run, Progress& progress);
+
 /// Runs mmdebstrap when it is examined; its archive goes through the reader of tar: to be. What it copies from this
 /// host (resolv.conf, hostname) and the residue of the scrub list stay out. The identity is that of the package
 /// versions.

@@ -10,6 +10,7 @@
 #include "layers/compose/conflicts.h"
 #include "layers/compose/foreign_check.h"
 #include "layers/compose/stack_record.h"
+#include "layers/disk/disk_image.h"
 #include "layers/mount/composed_mount.h"
 #include "layers/mount/erofs_mount.h"
 #include "layers/mount/pinned_namespace.h"
@@ -40,6 +41,18 @@ std::vector<WantedImage> wanted_images(std::span<const StoredLayer> bottom_to_to
   return images;
 }
 
+const StoredLayer* find_disk(std::span<const StoredLayer> layers) {
+  for (const StoredLayer& layer : layers)
+    if (layer.manifest.is_disk()) return &layer;
+  return nullptr;
+}
+
+void refuse_disks(std::span<const StoredLayer> layers) {
+  if (const StoredLayer* const layer = find_disk(layers))
+    throw usage_error(layer->manifest.name.str() + " is the disk of a machine, whose files only its own system reads")
+        .hint("--backend fullvm");
+}
+
 constexpr std::size_t kLowerLimit = 500;  // OVL_MAX_STACK of fs/overlayfs/super.c
 
 // The mount of a stack's restored directories lies beside those of images.
@@ -66,6 +79,7 @@ class ErofsLayerMounter : public engine::LayerMounter {
       : store_(store), loader_(loader), namespace_(home.run()), records_(home.cache(), store) {}
 
   engine::LayerStack open(std::span<const StoredLayer> bottom_to_top, bool accept_conflicts) override {
+    refuse_disks(bottom_to_top);
     std::vector<WantedImage> images = wanted_images(bottom_to_top);
     const std::unique_ptr<engine::BlobLoader::Visit> loader = visit_if_needed(images);
     const bool checks = !std::all_of(bottom_to_top.begin(), bottom_to_top.end(),
@@ -95,6 +109,7 @@ class ErofsLayerMounter : public engine::LayerMounter {
   }
 
   engine::LayerStack files(std::span<const StoredLayer> bottom_to_top, bool accept_conflicts) override {
+    refuse_disks(bottom_to_top);
     for (const StoredLayer& layer : bottom_to_top)
       if (!layer.trusted) check_once(layer);
     auto record = records_.of(bottom_to_top);
@@ -114,6 +129,19 @@ class ErofsLayerMounter : public engine::LayerMounter {
     if (record->fixup && !std::filesystem::exists(*record->fixup)) record = records_.again(bottom_to_top);
     if (record->fixup) stack.images.push_back({*record->fixup, {}});
     return stack;
+  }
+
+  engine::BootDisk disk(std::span<const StoredLayer> bottom_to_top) override {
+    const StoredLayer* const layer = find_disk(bottom_to_top);
+    if (!layer)
+      throw usage_error(bottom_to_top.front().manifest.name.str() + " is no disk that a machine could start from")
+          .hint("dsec import base/NAME disk:FILE, or dsec vm build, makes one");
+    if (bottom_to_top.size() > 1)
+      throw usage_error(layer->manifest.name.str() + " is a disk, on which no other layer can be stacked");
+    const LayerImage& image = layer->manifest.images.front();
+    engine::BootDisk disk{store_.blob_path(image.blob(BlobRole::Disk).digest), *image.disk};
+    check_disk(disk.file, disk.form);
+    return disk;
   }
 
   std::vector<engine::StackConflict> conflicts(std::span<const StoredLayer> bottom_to_top) override {

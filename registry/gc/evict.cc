@@ -231,7 +231,8 @@ class Eviction {
     std::vector<Digest> needed;
     for (const WorkingLayer& row : layers_)
       if (!unmounted_.contains(row.layer.digest))
-        for (const LayerImage& image : row.layer.manifest.images) needed.push_back(image.blob(BlobRole::Meta).digest);
+        for (const LayerImage& image : row.layer.manifest.images)
+          if (const Blob* const meta = image.find(BlobRole::Meta)) needed.push_back(meta->digest);
     try {
       options_.unmount_others(needed);
     } catch (const Error& error) {

@@ -109,7 +109,8 @@ class Collection {
     for (const auto& [id, layers] : leases_.by_sandbox)
       for (const Digest& layer : layers)
         if (const auto stored = store_.find(LayerRef::of(layer)))
-          for (const LayerImage& image : stored->manifest.images) needed.push_back(image.blob(BlobRole::Meta).digest);
+          for (const LayerImage& image : stored->manifest.images)
+            if (const Blob* const meta = image.find(BlobRole::Meta)) needed.push_back(meta->digest);
     try {
       result_.unmounted = ports_.unmount_unused(needed);
     } catch (const Error& error) {

@@ -64,6 +64,8 @@ std::string media_type_of(BlobRole role) {
       return "application/vnd.dsec.layer.data.v1";
     case BlobRole::Chunks:
       return "application/vnd.dsec.layer.chunks.v1";
+    case BlobRole::Disk:
+      return "application/vnd.dsec.layer.disk.v1";
   }
   return "";
 }

@@ -20,7 +20,7 @@ class KeeperOperation final : public engine::OpenOperation {
     try {
       finish(done);
     } catch (const KeeperGone&) {
-      // A stop ends its keeper, which has recorded that before.
+      // A stop ends its keeper, which has recorded that before; so may what is typed at a machine.
       if (!stops_) throw;
     }
   }
@@ -39,7 +39,7 @@ class KeeperOperation final : public engine::OpenOperation {
     try {
       channel_.send(wire::Type::End, FrameText().u64(seq_).u32(flags).str(text).text());
     } catch (const KeeperGone&) {
-      // Of a stop it has said how it was recorded, unasked.
+      // Of what ends it it has said how it was recorded, unasked.
       if (!stops_) throw;
     }
     const std::optional<Frame> answer = channel_.receive();
@@ -63,7 +63,8 @@ std::unique_ptr<engine::OpenOperation> begin_operation(Channel channel, const en
   if (answer->type == wire::Type::Failed) throw keeper_error(*answer);
   const std::uint64_t seq = answer->reader().u64();
   if (answer->type != wire::Type::Begun) throw failure("the sandbox's keeper broke the protocol");
-  return std::make_unique<KeeperOperation>(std::move(channel), seq, request.kind == "stop");
+  return std::make_unique<KeeperOperation>(std::move(channel), seq,
+                                           request.kind == "stop" || request.kind == "screen-input");
 }
 
 }  // namespace dsec::runners

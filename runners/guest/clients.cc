@@ -196,7 +196,7 @@ namespace {
 
 void signal(Command& command, uint32_t number) {
   if (!command.running) return;
-  if (keeper.config.is_machine()) return signal_machine_command(command, number);
+  if (is_in_guest(command)) return signal_machine_command(command, number);
   if (command.session) return signal_session_command(command, number);
   // The group exists once the command has left our own session, which its exec implies.
   if (command.entry && number > 0) command.early_signals |= uint64_t{1} << (number - 1);
@@ -239,6 +239,10 @@ void resume(Client& client) {
   send(client, wire::Type::Done, nullptr, 0);
 }
 
+bool is_kind(const OperationRequest& request, const char* kind) {
+  return strlen(request.kind) == strlen(kind) && memcmp(request.kind, kind, strlen(kind)) == 0;
+}
+
 bool begin(Client& client, wire::Reader& reader) {
   OperationRequest request = {};
   request.op_id = reader.str();
@@ -253,7 +257,8 @@ bool begin(Client& client, wire::Reader& reader) {
   }
   ClientOperation* const own = make<ClientOperation>();
   own->client = &client;
-  own->stops = strlen(request.kind) == 4 && memcmp(request.kind, "stop", 4) == 0;
+  own->stops = is_kind(request, "stop");
+  own->types = is_kind(request, "screen-input");
   own->next = client.operations;
   client.operations = own;
   Failure failure = {};
@@ -597,7 +602,7 @@ void end_stops() {
   for (Client* client = keeper.clients; client; client = client->next) {
     for (ClientOperation *own = client->operations, *next = nullptr; own; own = next) {
       next = own->next;
-      if (own->open && own->stops) end_client_operation(*own, "ok", none);
+      if (own->open && (own->stops || (own->types && keeper.turned_off))) end_client_operation(*own, "ok", none);
     }
   }
 }

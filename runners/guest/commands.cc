@@ -236,11 +236,6 @@ void append_record(Buffer& text, const Command& command) {
   text.append("}");
 }
 
-void record_main(const Command& command) {
-  keeper.main_record.size = 0;
-  append_record(keeper.main_record, command);
-}
-
 void log_command(const Command& command) {
   Buffer text = {};
   append_record(text, command);
@@ -317,11 +312,16 @@ void fail_command(Command& command, const Failure& failure, bool not_found) {
 
 // An open session keeps no sandbox busy; a command in it does.
 void note_end(Command& command) {
-  if (command.running && !command.shell_of) --keeper.running_count;
+  if (command.running && !command.shell_of && !command.console) --keeper.running_count;
   command.running = false;
 }
 
 }  // namespace
+
+void record_main(const Command& command) {
+  keeper.main_record.size = 0;
+  append_record(keeper.main_record, command);
+}
 
 void linger(Lingering what) {
   if (keeper.lingering_count == keeper.lingering_room) {
@@ -583,7 +583,7 @@ void start_command(Client& client, Buffer frame, Session* shell_of) {
 }
 
 void feed(Command& command, const char* data, size_t size) {
-  const bool machine = keeper.config.is_machine();
+  const bool machine = is_in_guest(command);
   if ((!machine && command.input.fd < 0) || command.input_ends) return;
   note_input(command, data, size);
   if (machine) return feed_machine_command(command, data, size);
@@ -601,7 +601,7 @@ void feed(Command& command, const char* data, size_t size) {
 }
 
 void end_input(Command& command) {
-  if (keeper.config.is_machine()) return end_machine_input(command);
+  if (is_in_guest(command)) return end_machine_input(command);
   if (command.tty) {
     // What ^D does at a terminal.
     const char end = 4;

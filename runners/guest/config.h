@@ -70,6 +70,7 @@ struct Config {
   int machine_error_fd;   ///< its standard error; -1: nobody's
   int machine_memory_fd;  ///< a file that it is given where it opens `machine_memory`, see machine_memory.cc; -1: none
   Text machine_memory;    ///< path
+  int console_fd;         ///< kStartConsole: its end of the console, which the keeper makes
   Strings remover, remover_env;  ///< the program, with its arguments, that removes the sandbox; none: the caller does
 
   int root_fd, network_fd;  ///< network_fd: -1 for the host's
@@ -77,6 +78,7 @@ struct Config {
   PreparedMount mounts[kMaxMounts];
 
   bool is_machine() const { return flags & wire::kStartMachine; }
+  bool joins() const { return flags & wire::kStartJoin; }
   /// The host id of an id inside; ids beyond the map become the overflow id, which can own nothing here.
   uint32_t outside(uint32_t inside) const { return inside < id_count ? first_id + inside : 65534; }
   /// False when the frame does not hold what it must.

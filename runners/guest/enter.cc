@@ -143,7 +143,8 @@ int run_command(void* argument) {
     if (done < 0) return fail(entry, "become root of the sandbox", "", done);
   }
   if (entry.make_workdir) make_directories(entry.workdir);
-  const long keep_id = sys(__NR_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  // In a machine that is the sandbox as a whole, sudo and the like do what they do there.
+  const long keep_id = config.joins() ? 0 : sys(__NR_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   if (keep_id < 0) return fail(entry, "set no_new_privs", "", keep_id);
   // The identity needs SETUID and SETGID, which the usual set has; both must not depend on that.
   if (!drop_bounding(config.capabilities, entry.failure)) return 1;
@@ -155,7 +156,7 @@ int run_command(void* argument) {
     if (done < 0) return fail(entry, "join a control group of", "the sandbox", done);
   }
   if (!limit_capabilities(entry.user.uid == 0 ? config.capabilities : 0, entry.failure)) return 1;
-  if (!install_filter(config, entry.failure)) return 1;
+  if (!config.joins() && !install_filter(config, entry.failure)) return 1;
   if (entry.place >= 0 && (done = place_session(limits_end)) < 0) return fail(entry, "pass a descriptor", "", done);
   return execute(entry);
 }

@@ -60,6 +60,8 @@ void kill_group() {
 
 void kill_sandbox() {
   kill_group();
+  // That of the machine goes on without us.
+  if (keeper.config.joins()) keeper.init_ended = true;
   // With PID 1 the kernel ends everything in its pid namespace, whatever cgroup it is in.
   if (!keeper.init_ended) sys(__NR_kill, keeper.init_pid, SIGKILL);
 }
@@ -73,7 +75,7 @@ bool complete_sandbox(Failure& failure) {
 void note_activity() { keeper.idle_since_us = monotonic_us(); }
 
 bool is_busy() {
-  if (keeper.config.is_machine() && !has_machine()) return true;
+  if (keeper.config.is_machine() && !keeper.machine_began) return true;
   if (keeper.running_count || has_open_operations() || is_quiesced()) return true;
   for (const Client* client = keeper.clients; client; client = client->next) {
     if (client->command) return true;
@@ -185,6 +187,20 @@ bool prepare_beside_init(Failure& failure) {
   return ok;
 }
 
+// Its PID 1 is there already, and outlives us.
+bool join_machine(Failure& failure) {
+  const long self = sys(__NR_pidfd_open, keeper.self_pid, 0);
+  if (self < 0) return failure.set("open a pidfd of", "the keeper", self), false;
+  keeper.self_pidfd = static_cast<int>(self);
+  if (!prepare_beside_init(failure)) return false;
+  const long pidfd = sys(__NR_pidfd_open, 1, 0);
+  if (pidfd < 0) return failure.set("open a pidfd of", "PID 1", pidfd), false;
+  keeper.init_pid = 1;
+  keeper.init_pidfd = static_cast<int>(pidfd);
+  close_fd(keeper.config.program_fd);
+  return true;
+}
+
 // What the sandbox of a machine sends out has a socket here for each connection.
 void allow_many_descriptors() {
   rlimit64 limit = {};
@@ -193,7 +209,20 @@ void allow_many_descriptors() {
   sys(__NR_prlimit64, 0, RLIMIT_NOFILE, &limit, nullptr);
 }
 
+// A socket, since both ends are read and written.
+bool make_console(int& ours, Failure& failure) {
+  int ends[2];
+  const long made = sys(__NR_socketpair, 1 /* AF_UNIX */, 1 /* SOCK_STREAM */ | O_CLOEXEC, 0, ends);
+  if (made < 0) return failure.set("make the console of", "the machine", made), false;
+  ours = ends[0];
+  keeper.config.console_fd = ends[1];
+  return true;
+}
+
 bool start_sandbox(Failure& failure) {
+  if (keeper.config.joins()) return join_machine(failure);
+  int ours = -1;
+  if (keeper.config.flags & wire::kStartConsole && !make_console(ours, failure)) return false;
   int alive[2];
   const long piped = sys(__NR_pipe2, alive, O_CLOEXEC);
   if (piped < 0) return failure.set("make a pipe", "", piped), false;
@@ -213,6 +242,10 @@ bool start_sandbox(Failure& failure) {
     if (config.mounts[i].fd >= 0) close_fd(config.mounts[i].fd);
   close_fd(config.program_fd);
   if (config.machine_error_fd >= 0) close_fd(config.machine_error_fd);
+  if (ours >= 0) {
+    close_fd(config.console_fd);
+    open_console(ours);
+  }
   if (config.user_namespace_fd >= 0) close_fd(config.user_namespace_fd);
   if (config.network_fd >= 0 && !keeper.origin_network) close_fd(config.network_fd);
   if (keeper.origin_network) allow_many_descriptors();
@@ -232,6 +265,8 @@ void on_signals() {
     if (reap_flush(static_cast<int>(pid), status)) continue;
     if (pid == keeper.init_pid) {
       keeper.init_ended = true;
+      keeper.turned_off = keeper.config.flags & wire::kStartConsole && status == 0 && !keeper.ending;
+      if (keeper.turned_off) begin_end("stopped", "its system turned it off");
       begin_end("failed", keeper.config.is_machine() ? "its machine ended" : "its PID 1 was killed");
     } else if (!reap_reclaimer(static_cast<int>(pid))) {
       reap(static_cast<int>(pid), status);
@@ -312,7 +347,7 @@ void dispatch(Source& source, uint32_t events) {
 }
 
 void resume_readers() {
-  if (keeper.config.is_machine()) return resume_streams();
+  if (keeper.config.is_machine()) resume_streams();
   for (Command* command = keeper.commands; command; command = command->next) {
     if (command->gather_us && command->gather_us > monotonic_us()) continue;
     command->gather_us = 0;
@@ -427,7 +462,7 @@ int run_keeper(char* shown) {
       return 1;
     }
     send_failure(*creator, failure);
-    if (keeper.init_pid > 0) sys(__NR_kill, keeper.init_pid, SIGKILL);
+    if (keeper.init_pid > 0 && !keeper.config.joins()) sys(__NR_kill, keeper.init_pid, SIGKILL);
     return 1;
   }
   sys(__NR_fcntl, kStartFd, F_SETFL, O_RDWR | O_NONBLOCK);

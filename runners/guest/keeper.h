@@ -61,6 +61,7 @@ struct Command {
   size_t asked_size;  ///< of `frame`: what was asked for, without how it is recorded
   GuestStream*
       stream;       ///< of the machine's channel, which carries it instead of processes of ours; null: none (any more)
+  bool console;     ///< it is the console of the machine, which no process of ours and none of the guest's is
   Buffer guest_id;  ///< what the guest calls it
   Buffer guest_step;  ///< what result.failure points to when the guest has told it
   /// Signals that came while `entry` was there, by number - 1: its process group does not exist before its exec.
@@ -96,6 +97,7 @@ struct ClientOperation {
   DiskWait disk;
   bool open;   ///< its beginning is on the disk, its end is not told
   bool stops;  ///< ended by the end of the sandbox, whose last words nobody could answer
+  bool types;  ///< the same when what was typed has had the machine's system turn it off
 };
 
 /// One connection of dsec.
@@ -156,8 +158,10 @@ struct Keeper {
   uint64_t end_us, idle_since_us, stop_us;  ///< monotonic; 0: none
   uint64_t kill_us;                         ///< when a machine that was told to end is killed; 0: it was not
   bool ending, init_ended;
+  bool turned_off;     ///< by the system of the machine
   bool complete;       ///< it has the mounts that were left for its first command
   bool has_state;      ///< state.json is there
+  bool machine_began;  ///< its machine is ready, or will never be spoken to
   bool unmade;         ///< nobody has it, as its making was given up: it leaves no record
   bool at_once;        ///< it is not to end in its own time
   Client* creator;     ///< whoever makes the sandbox, as long as it is there
@@ -189,6 +193,8 @@ void begin_when_recorded(Command& command);
 Command* make_command();
 /// It gets its number and its spool, and runs from now on.
 void add_command(Command& command, uint64_t output_limit);
+/// It is the command that the sandbox is told of with.
+void record_main(const Command& command);
 /// That it begins, to who asked for it.
 void tell_start(Command& command);
 void end_command(Command& command);
@@ -273,6 +279,10 @@ void tell_known(const NamedOperation* named);
 void begin_machine(Client& client);
 /// Whether it is there, still.
 bool has_machine();
+/// What the console says is kept from now on. `ours`: our end.
+void open_console(int ours);
+/// It is carried by the guest, not by descriptors of ours.
+inline bool is_in_guest(const Command& command) { return keeper.config.is_machine() && !command.console; }
 /// Of a command whose beginning is on the disk.
 void enter_machine_command(Command& command);
 void feed_machine_command(Command& command, const char* data, size_t size);

@@ -103,6 +103,25 @@ void leave_stream(Command& command) {
   if (stream) leave(*stream);
 }
 
+// As a command that is there from the beginning and is no operation: what it says is spooled, shown and bounded as the
+// output of others is, and it has a terminal's ways.
+void open_console(int ours) {
+  static char name[] = "console";
+  Command* const console = make_command();
+  add_command(*console, 0);
+  console->console = console->tty = console->has_stdin = console->detached = true;
+  console->argv.items = static_cast<char**>(allocate(2 * sizeof(char*)));
+  console->argv.items[0] = name;
+  console->argv.items[1] = nullptr;
+  console->argv.count = 1;
+  const long copy = sys(__NR_fcntl, ours, F_DUPFD_CLOEXEC, 0);
+  set_nonblocking(ours);
+  console->output.fd = ours;
+  console->input.fd = static_cast<int>(copy);
+  watch(console->output, EPOLLIN);
+  record_main(*console);
+}
+
 void enter_machine_command(Command& command) {
   command.starting = false;
   command.start_us = monotonic_us();
@@ -495,7 +514,7 @@ void forget_machine_client(Client& client) {
   if (&client == keeper.creator) {
     keeper.creator = nullptr;
     // Nobody else would ever bring the channel.
-    keeper.unmade = keeper.config.is_machine() && !has_machine() && !keeper.ending;
+    keeper.unmade = keeper.config.is_machine() && !keeper.machine_began && !keeper.ending;
     if (keeper.unmade) begin_end("failed", "who made it went before its machine was ready");
   }
   for (unsigned i = 0; i < questions.count; ++i)

@@ -171,15 +171,19 @@ GuestStream* all_streams() { return machine.streams; }
 
 void begin_machine(Client& client) {
   Failure failure = {};
-  if (machine.there || client.fd_count != 1) {
+  const bool alone = keeper.config.flags & wire::kStartConsole && client.fd_count == 0;
+  if (keeper.machine_began || (client.fd_count != 1 && !alone)) {
     failure.set("take the channel of its machine", "", -EINVAL);
     return send_failure(client, failure);
   }
-  machine.source = {SourceKind::Channel, client.fds[0], 0, nullptr};
-  client.fd_count = 0;
-  set_nonblocking(machine.source.fd);
-  machine.there = true;
-  update_events();
+  keeper.machine_began = true;
+  if (!alone) {
+    machine.source = {SourceKind::Channel, client.fds[0], 0, nullptr};
+    client.fd_count = 0;
+    set_nonblocking(machine.source.fd);
+    machine.there = true;
+    update_events();
+  }
   keeper.began_us = keeper.idle_since_us = monotonic_us();
   if (keeper.config.lifetime_ms) keeper.end_us = keeper.began_us + keeper.config.lifetime_ms * 1000;
   send(client, wire::Type::Done, nullptr, 0);

@@ -25,6 +25,8 @@ extern "C" [[noreturn]] void dsec_start(long* stack) {
   }
   // As the kernel starts it from an initramfs.
   if (count >= 1 && same(arguments[0], "/init") && dsec::guest::sys(__NR_getpid) == 1) dsec::guest::run_agent();
+  // As a service of a system: without the port of dsec, which only root can open, it does nothing.
+  if (count == 2 && same(arguments[1], "agent")) dsec::guest::run_service();
   if (count == 3 && same(arguments[1], "keeper")) dsec::guest::exit_now(dsec::guest::run_keeper(arguments[2]));
   say("dsec-init is started by dsec: see dsec-keeper(7)\n");
   dsec::guest::exit_now(2);

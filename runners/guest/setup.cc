@@ -314,6 +314,10 @@ int execute_machine(const Config& config) {
     const long heard = sys(__NR_dup3, config.machine_error_fd, 2, 0);
     if (heard < 0) return fail("pass a descriptor", "", heard);
   }
+  for (int fd = 0; config.flags & wire::kStartConsole && fd < 2; ++fd) {
+    const long given = sys(__NR_dup3, config.console_fd, fd, 0);
+    if (given < 0) return fail("pass a descriptor", "", given);
+  }
   sys(__NR_close_range, 3, ~0u, 0);
   const uint64_t none = 0;
   sys(__NR_rt_sigprocmask, SIG_SETMASK, &none, nullptr, sizeof none);

@@ -105,10 +105,13 @@ inline constexpr uint32_t kWatchReady = 0xffff;
 enum class AgentState : uint32_t { Waiting, Running, Quiesced, Ended };
 
 enum ConfigureFlags : uint32_t {
-  kReadOnly = 1,      ///< without a writable disk
-  kPrivileged = 2,    ///< root inside is root of the guest: nothing protects the agent from it
-  kGuestNetwork = 4,  ///< the sandbox has the guest's own network, for guests with a NIC. Without: a loopback only
-  kEgress = 8,        ///< what the sandbox sends anywhere but to itself is told to dsec, by Egress
+  kReadOnly = 1,       ///< without a writable disk
+  kPrivileged = 2,     ///< root inside is root of the guest: nothing protects the agent from it
+  kGuestNetwork = 4,   ///< the sandbox has the guest's own network, for guests with a NIC. Without: a loopback only
+  kWholeMachine = 16,  ///< there is no sandbox in the machine: commands run in its system as it is. Of an agent that
+                       ///< is a service, with kReadOnly, kPrivileged and kGuestNetwork and without all that would
+                       ///< be mounted
+  kEgress = 8,         ///< what the sandbox sends anywhere but to itself is told to dsec, by Egress
 };
 
 /// Fields of Configure, in this order:

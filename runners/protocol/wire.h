@@ -55,7 +55,7 @@ enum class Type : uint16_t {
       23,  ///< u64 lifetime_ms, u64 idle_ms, u64 idle_pause_ms, u64 output_limit (0: none), u32 UpdateFlags, u32 count,
            ///< for each group of a limit u32 parent, u32 tasks (descriptors), str name; answered by Done
   Machine = 24,  ///< with a descriptor: the channel of the sandbox's machine, whose guest is ready; before it nothing
-                 ///< can be asked of the guest. Answered by Done
+                 ///< can be asked of the guest. Without (kStartConsole): nothing ever can. Answered by Done
   Relay = 25,    ///< u32 RelayFlags, then what opens a stream of the channel after its window, with a descriptor: a
                  ///< socket whose bytes are the stream's. Answered by Relayed when the stream has ended
   Control = 26,  ///< u16 channel::Type of a request on stream 0, then its fields; answered by Controlled
@@ -126,6 +126,11 @@ enum StartFlags : uint32_t {
                              ///< guest_channel.h
   kStartEgress = 128,        ///< and what the guest's sandbox sends goes out in the machine's network namespace
   kStartLater = 256,         ///< /dev/pts and /dev/shm come with the first command, or Resume
+  kStartConsole = 512,       ///< the VMM's standard input and output are the guest's console, which is kept as the
+                             ///< output of a command. Its guest may lack an agent: then Machine comes without a
+                             ///< channel. One that turns itself off has stopped
+  kStartJoin = 1024,         ///< the sandbox is the machine that the keeper runs on: PID 1 is that of the machine,
+                             ///< commands join its namespaces, and nothing is taken from them
 };
 
 enum RelayFlags : uint32_t {

@@ -8,6 +8,7 @@
 #include "core/base/files.h"
 #include "core/base/mount.h"
 #include "runners/container/device_tree.h"
+#include "runners/container/start_request.h"
 
 namespace dsec::runners {
 namespace fs = std::filesystem;
@@ -89,6 +90,18 @@ MachineRoot make_machine_root(GuestPlace& place, const fs::path& directory, int 
         wire::MountKind::Optional, file.target);
   }
   return made;
+}
+
+void send_machine_root(KeeperLaunch& keeper, const MachineRoot& root, int network) {
+  DescriptorList descriptors;
+  FrameText text;
+  text.u32(descriptors.add(root.root.get())).u32(descriptors.add(network));
+  text.u32(static_cast<std::uint32_t>(root.parts.size()));
+  for (const MachineRoot::Part& part : root.parts) {
+    text.u32(descriptors.add(part.mount.get())).u32(static_cast<std::uint32_t>(part.kind));
+    text.str(part.target).str("");
+  }
+  send_request(keeper, wire::Type::Root, text.text(), descriptors.all());
 }
 
 }  // namespace dsec::runners

@@ -6,6 +6,7 @@
 
 #include "core/base/unique_fd.h"
 #include "runners/container/guest_place.h"
+#include "runners/container/launch.h"
 #include "runners/protocol/wire.h"
 #include "runners/vm/qemu.h"
 
@@ -37,5 +38,8 @@ inline constexpr char kMachineInside[] = "/machine";
 /// `directory`: of the sandbox, in which `machine` is made. Throws Error.
 MachineRoot make_machine_root(GuestPlace& place, const std::filesystem::path& directory, int user_namespace,
                               Accelerator accelerator, const std::vector<MachineFile>& files);
+
+/// Gives it to the keeper that starts the VMM. `network`: the VMM's namespace. Throws Error.
+void send_machine_root(KeeperLaunch& keeper, const MachineRoot& root, int network);
 
 }  // namespace dsec::runners

@@ -26,6 +26,7 @@
 #include "runners/isolation/sandbox_paths.h"
 #include "runners/isolation/seccomp_filter.h"
 #include "runners/vm/guest_link.h"
+#include "runners/vm/last_words.h"
 #include "runners/vm/machine_disk.h"
 #include "runners/vm/machine_plan.h"
 #include "runners/vm/machine_root.h"
@@ -47,41 +48,12 @@ constexpr std::chrono::seconds kWarmPatience{30};
 constexpr std::chrono::seconds kSettling{4};
 // Code and data of QEMU, what it translates, and what the kernel counts for its files.
 constexpr std::uint64_t kVmmMemory = 256ull << 20;
-constexpr std::size_t kHeard = 4096;
 // No file is there: see machine_memory.cc of the keeper.
 constexpr char kMemoryInside[] = "/guest/memory";
 
 std::string seccomp_program() { return {reinterpret_cast<const char*>(kSeccompProgram), sizeof kSeccompProgram}; }
 
 std::vector<std::string> read_only_paths() { return {std::begin(kReadOnlyPaths), std::end(kReadOnlyPaths)}; }
-
-// The last of what comes from a descriptor.
-class Hearer {
- public:
-  explicit Hearer(UniqueFd fd) : fd_(std::move(fd)) {
-    if (::fcntl(fd_.get(), F_SETFL, O_NONBLOCK) != 0) throw system_error("make a pipe");
-  }
-  void hear() {
-    char chunk[4096];
-    for (ssize_t got = 0; (got = ::read(fd_.get(), chunk, sizeof chunk)) > 0;) {
-      heard_.append(chunk, static_cast<std::size_t>(got));
-      if (heard_.size() > kHeard) heard_.erase(0, heard_.size() - kHeard);
-    }
-  }
-  // Its last lines as one; empty when there was none.
-  std::string last() const {
-    std::string text;
-    for (const char c : heard_)
-      if (c != '\r') text += c == '\n' ? '|' : c;
-    while (!text.empty() && (text.back() == '|' || text.back() == '\r' || text.back() == ' ')) text.pop_back();
-    const std::size_t from = text.size() > 400 ? text.size() - 400 : 0;
-    return text.substr(from);
-  }
-
- private:
-  UniqueFd fd_;
-  std::string heard_;
-};
 
 class MachineStarter {
  public:
@@ -130,7 +102,7 @@ class MachineStarter {
     send_start(keeper, start_request(cgroups, user_namespace.fd(), map, errors_end.get(), memory.get()));
     errors_end.reset();
     const UniqueFd network = user_namespace.take_network();
-    send_root(keeper, root, network.get());
+    send_machine_root(keeper, root, network.get());
     root.parts.clear();
     const int pid = await_start(keeper);
     keeper.finish();
@@ -239,18 +211,6 @@ class MachineStarter {
             .machine_memory_path = kMemoryInside};
   }
 
-  static void send_root(KeeperLaunch& keeper, const MachineRoot& root, int network) {
-    DescriptorList descriptors;
-    FrameText text;
-    text.u32(descriptors.add(root.root.get())).u32(descriptors.add(network));
-    text.u32(static_cast<std::uint32_t>(root.parts.size()));
-    for (const MachineRoot::Part& part : root.parts) {
-      text.u32(descriptors.add(part.mount.get())).u32(static_cast<std::uint32_t>(part.kind));
-      text.str(part.target).str("");
-    }
-    send_request(keeper, wire::Type::Root, text.text(), descriptors.all());
-  }
-
   std::string configuration() const {
     FrameText text;
     text.u32(channel::kVersion);
@@ -310,8 +270,8 @@ class MachineStarter {
       if (const std::string why = reason_of_end(); !why.empty()) error = failure(why);
       errors_->hear();
       console_->hear();
-      if (const std::string said = errors_->last(); !said.empty()) error.hint("its VMM said: " + quote(said));
-      if (const std::string said = console_->last(); !said.empty())
+      if (const std::string said = errors_->text(); !said.empty()) error.hint("its VMM said: " + quote(said));
+      if (const std::string said = console_->text(); !said.empty())
         error.hint("its kernel's last words: " + quote(said));
       error.context(attempted);
     };
@@ -425,7 +385,7 @@ class MachineStarter {
   std::vector<std::vector<std::string>> images_;  ///< of each its devices
   std::vector<MachinePmem> pmem_;
   MachineSpec machine_;
-  std::optional<Hearer> errors_, console_;
+  std::optional<LastWords> errors_, console_;
 };
 
 }  // namespace

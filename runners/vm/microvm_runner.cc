@@ -118,7 +118,7 @@ class MicrovmRunner final : public engine::Runner, public engine::WrittenCopier,
         dsec_(std::move(dsec)),
         egress_(home.run(), [this] { return open_keepers_procs(home_); }) {}
 
-  bool mounts_layers() const override { return false; }
+  Layers wanted_layers() const override { return Layers::Files; }
 
   void check(SandboxSpec& spec) override {
     if (::geteuid() != 0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from wire_fields import text, texts, u32, u64
 
 VERSION = 1
-READ_ONLY, PRIVILEGED, GUEST_NETWORK = 1, 2, 4
+READ_ONLY, PRIVILEGED, GUEST_NETWORK, WHOLE_MACHINE = 1, 2, 4, 16
 
 
 @dataclass

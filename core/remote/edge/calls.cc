@@ -108,6 +108,11 @@ void write_answer(Engine& engine, const Asked& asked, int to) {
   write_frame(to, FrameKind::End, {});
 }
 
+void write_picture(Engine& engine, const Asked& asked, int to) {
+  write_data(to, engine.screenshot(asked.id(), asked.context));
+  write_frame(to, FrameKind::End, {});
+}
+
 // As an export, which has all that lies beside the log, and with its secrets: the client is to see what is here.
 void write_trajectory(Engine& engine, const Asked& asked, int to) {
   const engine::Trajectory trajectory = engine.trajectory(asked.id());
@@ -187,13 +192,15 @@ Work work_of(Call call) {
     case Call::RunInSession:
       return Work::Command;
     case Call::Connect:
-      return Work::Port;
+    case Call::ConnectScreen:
+      return Work::Bytes;
     case Call::Logs:
     case Call::ChangeContent:
     case Call::CopyOut:
     case Call::CopyIn:
     case Call::Watch:
     case Call::Http:
+    case Call::Screenshot:
     case Call::Trajectory:
       return Work::Transfer;
     case Call::Inspect:
@@ -243,6 +250,9 @@ Json carry_out(Engine& engine, const Asked& asked) {
     case Call::Signal:
       engine.signal(asked.id(), asked.text("exec_id"), static_cast<int>(required(body, "signal", kLastSignal)),
                     asked.context);
+      return done;
+    case Call::ScreenInput:
+      engine.screen_input(asked.id(), engine::screen_input_from(body), asked.context);
       return done;
     case Call::OpenSession: {
       SessionSpec spec = session_spec_from_wire(body);
@@ -314,6 +324,11 @@ std::unique_ptr<engine::ExecStream> start_command(Engine& engine, const Asked& a
   }
 }
 
+UniqueFd connect_bytes(Engine& engine, const Asked& asked) {
+  return asked.route->call == Call::ConnectScreen ? engine.connect_screen(asked.id())
+                                                  : engine.connect(asked.id(), asked.port());
+}
+
 void write_frames(Engine& engine, const Asked& asked, int to) {
   switch (asked.route->call) {
     case Call::Logs:
@@ -322,6 +337,8 @@ void write_frames(Engine& engine, const Asked& asked, int to) {
       return write_events(engine, asked, to);
     case Call::Http:
       return write_answer(engine, asked, to);
+    case Call::Screenshot:
+      return write_picture(engine, asked, to);
     default:
       return write_trajectory(engine, asked, to);
   }

@@ -36,8 +36,8 @@ enum class Work {
   Slow,      ///< likewise, and it may take seconds
   Command,   ///< a stream of a command
   Transfer,  ///< a stream that a thread writes or reads
-  Port,
-  End,  ///< wait
+  Bytes,     ///< a connection into the sandbox, or to its screen
+  End,       ///< wait
 };
 Work work_of(Call call);
 
@@ -45,6 +45,8 @@ Work work_of(Call call);
 Json carry_out(engine::Engine& engine, const Asked& asked);
 /// Of Command.
 std::unique_ptr<engine::ExecStream> start_command(engine::Engine& engine, const Asked& asked);
+/// Of Bytes.
+UniqueFd connect_bytes(engine::Engine& engine, const Asked& asked);
 /// Of Transfer, but for copies: writes frames to `to` until it ends.
 void write_frames(engine::Engine& engine, const Asked& asked, int to);
 

@@ -149,9 +149,9 @@ class Edge::Service final : public RequestHandler {
         return by(quick_, exchange, asked.text("id"), [this, exchange, asked] {
           pump_command(exchange, start_command(engine_, asked), asked.id(), readiness_, metrics_.open_stream());
         });
-      case Work::Port:
+      case Work::Bytes:
         return by(quick_, exchange, asked.text("id"), [this, exchange, asked] {
-          pump_bytes(exchange, engine_.connect(asked.id(), asked.port()), readiness_, metrics_.open_stream());
+          pump_bytes(exchange, connect_bytes(engine_, asked), readiness_, metrics_.open_stream());
         });
       case Work::Transfer:
         return transfer(exchange, std::move(asked));

@@ -100,7 +100,15 @@ void let_go_of_disk() {
   if (agent.frozen_disk) sys(__NR_ioctl, agent.disk, FITHAW, 0);
   constexpr int kReadOnlyRemount = 32 | 1;  // MS_REMOUNT | MS_RDONLY
   sys(__NR_sync);
-  if (agent.configured) mount_at(nullptr, "/disk", nullptr, kReadOnlyRemount, nullptr);
+  if (agent.configured && !agent.service) mount_at(nullptr, "/disk", nullptr, kReadOnlyRemount, nullptr);
+}
+
+// As systemd takes it: the first of its real-time signals from 4 on is for poweroff.target. Nothing else of the system
+// is known here; dsec ends a machine that stays.
+[[noreturn]] void turn_off_system() {
+  constexpr int kFirstRealTime = 34;
+  sys(__NR_kill, 1, kFirstRealTime + 4);
+  exit_now(0);
 }
 
 }  // namespace
@@ -117,10 +125,23 @@ void end_machine() {
     }
   }
   let_go_of_disk();
+  if (agent.service) turn_off_system();
   for (;;) {
     sys(__NR_reboot, LINUX_REBOOT_MAGIC1, LINUX_REBOOT_MAGIC2, LINUX_REBOOT_CMD_RESTART, nullptr);
     sleep_ms(1000);
   }
+}
+
+void run_service() {
+  agent.modules = agent.disk = agent.network = agent.root = -1;
+  agent.port.fd = agent.listener.fd = -1;
+  Failure failure = {};
+  if (!boot_service(failure) || !open_epoll(failure) || !open_channel(failure)) {
+    complain(failure.step, failure.object, -failure.error);
+    exit_now(1);
+  }
+  if (await_dsec()) run_loop();
+  exit_now(0);
 }
 
 void run_agent() {

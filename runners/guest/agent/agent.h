@@ -15,6 +15,9 @@ namespace channel = dsec::runners::channel;
 
 /// Never returns: the machine ends with it.
 [[noreturn]] void run_agent();
+/// As a service of a system that has begun by itself, whose machine is the sandbox as a whole. Ends when dsec is
+/// gone.
+[[noreturn]] void run_service();
 
 /// What epoll reports of a descriptor that has none of the other tags.
 struct Watched {
@@ -70,6 +73,7 @@ struct Agent {
   bool writable;
   channel::AgentState state;
   bool configured;
+  bool service;      ///< PID 1 is another
   bool late_drives;  ///< the driver has only those that were asked for
   Stream* streams;
   uint32_t stream_count, turn;  ///< turn: number of the stream that was served last
@@ -99,6 +103,8 @@ extern Agent agent;
 // boot.cc
 /// Makes /dev, /proc, /sys and a root that the agent can leave, and loads what every machine needs.
 bool boot(Failure& failure);
+/// What a service has instead: a root of its own beside that of the system, which nobody sees.
+bool boot_service(Failure& failure);
 /// The value of `name` in the kernel's command line, or null.
 const char* kernel_argument(const char* name);
 

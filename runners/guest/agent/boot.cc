@@ -29,6 +29,21 @@ long seal_copy(const char* path, unsigned mode) {
   return sealed < 0 ? sealed : copy;
 }
 
+// It is the last that the kernel ends for lack of memory, and so is what it starts, up to the commands.
+void live_long() {
+  const long score = open_at(-100, "/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+  if (score >= 0) write_fd(static_cast<int>(score), "-999", 4), close_fd(static_cast<int>(score));
+}
+
+bool seal_programs(const char* own, const char* helper_path, Failure& failure) {
+  const long program = seal_copy(own, 0111), helper = seal_copy(helper_path, 0500);
+  if (program < 0) return failure.set("copy", own, program), false;
+  if (helper < 0) return failure.set("copy", helper_path, helper), false;
+  agent.program = static_cast<int>(program);
+  agent.helper = static_cast<int>(helper);
+  return true;
+}
+
 // The first root is what pivot_root(2) refuses to leave.
 bool change_root(Failure& failure) {
   long done = mount_at("dsec", "/new", "tmpfs", kNoSuid, "mode=0755");
@@ -84,9 +99,7 @@ bool boot(Failure& failure) {
     if (done < 0 && done != -EBUSY) return failure.set("mount", mount.target, done), false;
   }
   if (!read_small(-100, "/proc/cmdline", command_line)) return failure.set("read", "/proc/cmdline", -EIO), false;
-  // It is the last that the kernel ends for lack of memory, and so is what it starts, up to the commands.
-  const long score = open_at(-100, "/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-  if (score >= 0) write_fd(static_cast<int>(score), "-999", 4), close_fd(static_cast<int>(score));
+  live_long();
 
   const long modules = open_at(-100, "/modules", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   agent.modules = modules < 0 ? -1 : static_cast<int>(modules);
@@ -94,15 +107,39 @@ bool boot(Failure& failure) {
   const char* const drives = kernel_argument("dsec.drives");
   agent.late_drives = drives && same_text(drives, "late");
   if (agent.late_drives && !release_drives(failure)) return false;
-  const long program = seal_copy("/init", 0111), helper = seal_copy("/bin/dsec-guest", 0500);
-  if (program < 0) return failure.set("copy", "/init", program), false;
-  if (helper < 0) return failure.set("copy", "/bin/dsec-guest", helper), false;
-  agent.program = static_cast<int>(program);
-  agent.helper = static_cast<int>(helper);
+  if (!seal_programs("/init", "/bin/dsec-guest", failure)) return false;
   sys(__NR_unlinkat, -100, "/bin/dsec-guest", 0);
   if (!change_root(failure)) return false;
   const long groups = mount_at("cgroup2", "/sys/fs/cgroup", "cgroup2", kNoSuid | kNoExec | kNoDev, nullptr);
   if (groups < 0) return failure.set("mount", "the control groups", groups), false;
+  return true;
+}
+
+bool boot_service(Failure& failure) {
+  constexpr unsigned long kBind = 4096, kRecursive = 16384, kPrivate = 1u << 18;
+  sys(__NR_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
+  sys(__NR_umask, 022);
+  live_long();
+  agent.service = true;
+  if (!seal_programs("/proc/self/exe", "/usr/lib/dsec/dsec-guest", failure)) return false;
+  long done = sys(__NR_unshare, CLONE_NEWNS);
+  if (done >= 0) done = mount_at(nullptr, "/", nullptr, kPrivate | kRecursive, nullptr);
+  if (done >= 0) done = mount_at("dsec", "/run", "tmpfs", kNoSuid, "mode=0755");
+  if (done < 0) return failure.set("make", "the root of the agent", done), false;
+  make_directory("/run/run", 0755);
+  static constexpr const char* kBound[] = {"/dev", "/proc", "/sys"};
+  for (const char* name : kBound) {
+    char target[16] = "/run";
+    memcpy(target + 4, name, strlen(name) + 1);
+    make_directory(target, 0755);
+    done = mount_at(name, target, nullptr, kBind | kRecursive, nullptr);
+    if (done < 0) return failure.set("bind", name, done), false;
+  }
+  done = sys(__NR_chdir, "/run");
+  if (done >= 0) done = sys(__NR_pivot_root, ".", ".");
+  if (done >= 0) done = sys(__NR_umount2, ".", 2 /* MNT_DETACH */);
+  if (done >= 0) done = sys(__NR_chdir, "/");
+  if (done < 0) return failure.set("change to", "the root of the agent", done), false;
   return true;
 }
 

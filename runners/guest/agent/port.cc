@@ -8,7 +8,7 @@
 namespace dsec::guest {
 namespace {
 
-constexpr unsigned kPause = 3, kDeviceWait = 10'000, kDefaultWait = 60;
+constexpr unsigned kPause = 3, kServicePause = 100, kDeviceWait = 10'000, kDefaultWait = 60;
 constexpr int kVsock = 40, kStream = 1;  // AF_VSOCK, SOCK_STREAM
 
 // The node of the port with this name, or a negative errno.
@@ -61,6 +61,8 @@ bool listen_at(const char* text, Failure& failure) {
 }
 
 unsigned seconds_to_wait() {
+  // A system has other things to do, too.
+  if (agent.service) return 1u << 30;
   const char* text = kernel_argument("dsec.wait");
   if (!text) return kDefaultWait;
   unsigned seconds = 0;
@@ -103,12 +105,14 @@ bool await_dsec() {
       agent.writable = true;
       return true;
     }
-    sleep_ms(kPause);
+    sleep_ms(agent.service ? kServicePause : kPause);
   }
   return false;
 }
 
 void lose_channel() {
+  // It is started again by whatever has started it.
+  if (agent.service && agent.state != channel::AgentState::Quiesced) exit_now(0);
   if (agent.state != channel::AgentState::Quiesced) end_machine();
   // It was saved and comes back elsewhere, or dsec does.
   abandon_streams();

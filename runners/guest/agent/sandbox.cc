@@ -54,7 +54,10 @@ bool write_start(wire::Reader& reader, Request& request, int namespace_fd, Text&
   const bool privileged = agent.flags & channel::kPrivileged;
   const Text id = reader.str(), hostname = reader.str();
   machine_id = reader.str();
-  const uint32_t flags = agent.flags & channel::kGuestNetwork ? uint32_t{wire::kStartHostNetwork} : 0;
+  // Of a system that runs by itself it is the only thing that dsec changes.
+  if (agent.flags & channel::kWholeMachine) sys(__NR_sethostname, hostname.data, hostname.size);
+  uint32_t flags = agent.flags & channel::kGuestNetwork ? uint32_t{wire::kStartHostNetwork} : 0;
+  if (agent.flags & channel::kWholeMachine) flags |= wire::kStartJoin;
   writer.u32(wire::kVersion).u32(flags);
   writer.str(kPlace, sizeof kPlace - 1).str(id.data, id.size).str(hostname.data, hostname.size);
   Buffer boot = {};
@@ -161,8 +164,14 @@ bool await_keeper(int socket, Failure& failure) {
   return failure.set(step.data, object.data, -static_cast<long>(error)), false;
 }
 
+// Of a machine that is the sandbox it is that of PID 1.
+long open_sandbox_root() {
+  if (agent.flags & channel::kWholeMachine) return open_at(-100, "/proc/1/root", O_PATH | O_DIRECTORY | O_CLOEXEC);
+  return copy_mount("/sb", 0);
+}
+
 bool start_keeper(Request& start, Failure& failure) {
-  const long root = copy_mount("/sb", 0);
+  const long root = open_sandbox_root();
   if (root < 0) return failure.set("copy the mount of", "the root", root), false;
   Request* const second = make<Request>();
   write_root(*second, root);
@@ -188,6 +197,16 @@ bool start_keeper(Request& start, Failure& failure) {
   return true;
 }
 
+// Nothing is mounted, and what there is has no limits but the machine's.
+bool start_keeper_of_machine(Request& start, int keepers, Failure& failure) {
+  if (!agent.service) return failure.set("run commands in", "a machine that has no system of its own", 0), false;
+  const bool started = start_keeper(start, failure);
+  close_fd(keepers);
+  start.text.clear();
+  destroy(&start);
+  return started;
+}
+
 }  // namespace
 
 bool configure(const char* data, size_t size, Failure& failure) {
@@ -203,6 +222,7 @@ bool configure(const char* data, size_t size, Failure& failure) {
   if (!make_groups(failure) || !make_places(failure) || !make_namespaces(keepers, failure)) return false;
   if (agent.flags & channel::kEgress && !open_egress(failure)) return false;
   if (!write_start(reader, *start, keepers, machine_id, failure)) return false;
+  if (agent.flags & channel::kWholeMachine) return start_keeper_of_machine(*start, keepers, failure);
   if (!mount_drives(reader, failure) || !set_limits(reader, failure) || !add_places(mounts, failure)) return false;
   if (!add_memory_filesystems(mounts, reader, failure) || !add_files(mounts, reader, machine_id, failure)) return false;
   if (!add_disks(mounts, reader, failure)) return false;

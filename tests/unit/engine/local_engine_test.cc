@@ -109,6 +109,7 @@ class FakeMounter final : public LayerMounter {
     return stack;
   }
   LayerStack files(std::span<const StoredLayer>, bool) override { return {}; }
+  BootDisk disk(std::span<const StoredLayer>) override { return {}; }
   std::vector<StackConflict> conflicts(std::span<const StoredLayer>) override { return {}; }
   void mount_at(std::span<const StoredLayer>, const fs::path&) override {}
   void unmount_at(const fs::path&) override {}

@@ -46,6 +46,43 @@ TEST_CASE("what Docker adds to a config is kept, and told only where it is", "[m
         std::string::npos);
 }
 
+LayerManifest disk() {
+  LayerManifest manifest{LayerName::parse("base/desktop"), "linux/amd64", {}, {}, {}, {}};
+  LayerImage image;
+  image.blobs = {{BlobRole::Disk, Digest::of("disk"), 4096}};
+  image.disk = DiskForm{"qcow2", "uefi", 4ull << 30, true};
+  manifest.images.push_back(image);
+  manifest.provenance.source = "disk";
+  return manifest;
+}
+
+TEST_CASE("the disk of a machine is an image of one blob that says how it is read", "[model][manifest]") {
+  CHECK(sample().canonical().find("disk") == std::string::npos);
+  CHECK_FALSE(sample().is_disk());
+  CHECK(LayerManifest::parse(disk().canonical(), "m") == disk());
+  CHECK(disk().is_disk());
+  try {
+    disk().images.front().blob(BlobRole::Meta);
+    FAIL();
+  } catch (const Error& error) {
+    CHECK_THAT(error.message(), Catch::Contains("only its own system reads"));
+  }
+}
+
+TEST_CASE("a disk that contradicts itself is refused", "[model][manifest]") {
+  const auto refused = [](const auto& change) {
+    LayerManifest manifest = disk();
+    change(manifest);
+    CHECK_THROWS_AS(LayerManifest::parse(manifest.canonical(), "m"), Error);
+  };
+  refused([](LayerManifest& manifest) { manifest.name.kind = LayerKind::Toolkit; });
+  refused([](LayerManifest& manifest) { manifest.images.push_back(manifest.images.front()); });
+  refused([](LayerManifest& manifest) { manifest.images.front().disk->format = "vmdk"; });
+  refused([](LayerManifest& manifest) { manifest.images.front().disk->firmware = "dos"; });
+  refused([](LayerManifest& manifest) { manifest.images.front().blobs.front().role = BlobRole::Data; });
+  refused([](LayerManifest& manifest) { manifest.images.front().disk.reset(); });
+}
+
 TEST_CASE("a manifest of a newer schema is refused", "[model][manifest]") {
   CHECK_THROWS_WITH(LayerManifest::parse("{\"schema\":2}", "m"), "manifest m is not valid");
   try {

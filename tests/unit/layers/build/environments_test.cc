@@ -20,6 +20,7 @@ class QuietMounter final : public engine::LayerMounter {
   std::vector<engine::StackConflict> found;
   engine::LayerStack open(std::span<const StoredLayer>, bool) override { return {}; }
   engine::LayerStack files(std::span<const StoredLayer>, bool) override { return {}; }
+  engine::BootDisk disk(std::span<const StoredLayer>) override { return {}; }
   std::vector<engine::StackConflict> conflicts(std::span<const StoredLayer>) override { return found; }
   void mount_at(std::span<const StoredLayer>, const fs::path&) override {}
   void unmount_at(const fs::path&) override {}
