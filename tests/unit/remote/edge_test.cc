@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -26,6 +27,7 @@ using std::chrono::milliseconds;
 class OneSandbox final : public Engine {
  public:
   explicit OneSandbox(pid_t keeper) : keeper_(keeper) {}
+  std::atomic<int> made = 0, removed = 0;
 
   SandboxInfo inspect(const std::string&) override {
     SandboxInfo info;
@@ -46,7 +48,13 @@ class OneSandbox final : public Engine {
     return {};
   }
 
-  SandboxInfo create(const SandboxSpec&) override { throw none(); }
+  SandboxInfo create(const SandboxSpec& spec) override {
+    ++made;
+    std::this_thread::sleep_for(1s);
+    SandboxInfo info = inspect("");
+    info.spec = spec;
+    return info;
+  }
   MadeSandbox create_once(const SandboxSpec&, const std::string&) override { throw none(); }
   std::unique_ptr<ExecStream> exec(const std::string&, const ExecSpec&) override { throw none(); }
   std::unique_ptr<ExecStream> attach(const std::string&, const std::string&, const AttachFrom&) override {
@@ -65,7 +73,7 @@ class OneSandbox final : public Engine {
   std::unique_ptr<FileWatch> watch(const std::string&, const std::string&, bool) override { throw none(); }
   std::vector<SandboxInfo> list(const ListFilter&) override { throw none(); }
   void stop(const std::string&, milliseconds, const OperationContext&) override { throw none(); }
-  void remove(const std::string&, bool) override { throw none(); }
+  void remove(const std::string&, bool) override { ++removed; }
   void pause(const std::string&, const OperationContext&) override { throw none(); }
   void resume(const std::string&, const OperationContext&) override { throw none(); }
   SandboxInfo update(const std::string&, const UpdateRequest&) override { throw none(); }
@@ -99,7 +107,10 @@ class Client {
     ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   }
 
-  void ask(const std::string& request) { write_all(socket_.get(), request + " HTTP/1.1\r\nHost: x\r\n\r\n"); }
+  void ask(const std::string& request, const std::string& body = "") {
+    write_all(socket_.get(),
+              request + " HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+  }
   /// Status and body of the next answer; of one to HEAD without a body.
   std::pair<int, std::string> answer(const std::string& method = "GET") {
     std::string head;
@@ -143,6 +154,30 @@ TEST_CASE("an end that comes with the end of patience is one answer, and the nex
   const auto [status, stats] = client.answer();
   CHECK(status == 200);
   CHECK(parse_json(stats, "answer").contains("memory_bytes"));
+}
+
+TEST_CASE("of a client that has gone before its command's sandbox was there none is left", "[remote]") {
+  Served served;
+  const auto make = [&](bool for_command) {
+    SandboxSpec spec;
+    spec.layers = {Digest::of("layer")};
+    spec.made_for_command = for_command;
+    Client client(served.url);
+    client.ask("POST /v1/sandboxes", canonical_json({{"spec", dsec::to_json(spec)}}));
+    std::this_thread::sleep_for(300ms);
+  };
+  const auto comes_to = [](const std::atomic<int>& count, int wanted) {
+    for (int i = 0; i < 500 && count < wanted; ++i) std::this_thread::sleep_for(10ms);
+    return count == wanted;
+  };
+  make(true);
+  CHECK(comes_to(served.engine.made, 1));
+  CHECK(comes_to(served.engine.removed, 1));
+  // What others may find stays: a client that ends does not end what it began.
+  make(false);
+  CHECK(comes_to(served.engine.made, 2));
+  std::this_thread::sleep_for(1500ms);
+  CHECK(served.engine.removed == 1);
 }
 
 TEST_CASE("an answer to HEAD has no body, and the next one is where it should be", "[remote]") {
