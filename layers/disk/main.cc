@@ -100,8 +100,8 @@ int start(const std::string& program, const std::string& disk, const char* socke
 
 void serve(const std::string& disk, DiskDescriptors descriptors, UniqueFd ready) {
   if (::chdir(disk.c_str()) != 0) throw system_error("enter " + quote(disk));
-  // It sees nothing but the disk that it stands in, and that before it opens anything: a link that lies there is perhaps
-  // of the server before it, which was in the hands of the machine.
+  // It sees nothing but the disk that it stands in, and that before it opens anything: a link that lies there is
+  // perhaps of the server before it, which was in the hands of the machine.
   if (::geteuid() == 0 && ::chroot(".") != 0) throw system_error("see nothing but the disk");
   DiskStack stack(".", std::move(descriptors.below));
   DiskServer server(stack, std::move(descriptors.control), std::move(descriptors.nbd));
