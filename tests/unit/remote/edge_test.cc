@@ -7,6 +7,7 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <list>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -72,7 +73,7 @@ class OneSandbox final : public Engine {
   void http(const std::string&, std::uint16_t, const HttpRequest&, const HttpSink&) override { throw none(); }
   std::unique_ptr<FileWatch> watch(const std::string&, const std::string&, bool) override { throw none(); }
   std::vector<SandboxInfo> list(const ListFilter&) override { throw none(); }
-  void stop(const std::string&, milliseconds, const OperationContext&) override { throw none(); }
+  void stop(const std::string&, milliseconds, const OperationContext&) override {}
   void remove(const std::string&, bool) override { ++removed; }
   void pause(const std::string&, const OperationContext&) override { throw none(); }
   void resume(const std::string&, const OperationContext&) override { throw none(); }
@@ -178,6 +179,21 @@ TEST_CASE("of a client that has gone before its command's sandbox was there none
   CHECK(comes_to(served.engine.made, 2));
   std::this_thread::sleep_for(1500ms);
   CHECK(served.engine.removed == 1);
+}
+
+TEST_CASE("sandboxes that are long in coming keep none from being stopped", "[remote]") {
+  Served served;
+  SandboxSpec spec;
+  spec.layers = {Digest::of("layer")};
+  const std::string body = canonical_json({{"spec", dsec::to_json(spec)}});
+  std::list<Client> makers;
+  for (int i = 0; i < 100; ++i) makers.emplace_back(served.url).ask("POST /v1/sandboxes", body);
+  for (int i = 0; i < 500 && served.engine.made < 16; ++i) std::this_thread::sleep_for(10ms);
+  Client client(served.url);
+  const auto began = std::chrono::steady_clock::now();
+  client.ask("POST /v1/sandboxes/one/stop", R"({"grace_ms": 0})");
+  CHECK(client.answer().first == 200);
+  CHECK(std::chrono::steady_clock::now() - began < 2s);
 }
 
 TEST_CASE("an answer to HEAD has no body, and the next one is where it should be", "[remote]") {
