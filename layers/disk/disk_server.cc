@@ -56,11 +56,13 @@ void DiskServer::run() {
                                {machines_.size() < kMostMachines ? nbd_.get() : -1, POLLIN, 0},
                                {compacted_.get(), POLLIN, 0}};
     for (const UniqueFd& client : clients_) fds.push_back({client.get(), POLLIN, 0});
+    bool idle = true;
     for (const Machine& machine : machines_) {
       const bool in = machine.connection.wants_input(), out = !machine.connection.output().empty();
       fds.push_back({machine.socket.get(), static_cast<short>((in ? POLLIN : 0) | (out ? POLLOUT : 0)), 0});
+      idle = idle && !has_work(machine);
     }
-    if (::poll(fds.data(), fds.size(), -1) < 0) {
+    if (::poll(fds.data(), fds.size(), idle ? -1 : 0) < 0) {
       if (errno == EINTR) continue;
       throw system_error("poll");
     }
@@ -68,7 +70,8 @@ void DiskServer::run() {
     for (auto client = clients_.begin(); client != clients_.end(); ++found)
       client = !found->revents || attend_control(client->get()) ? std::next(client) : clients_.erase(client);
     for (auto machine = machines_.begin(); machine != machines_.end(); ++found)
-      machine = !found->revents || attend_machine(*machine) ? std::next(machine) : machines_.erase(machine);
+      machine = (!found->revents && !has_work(*machine)) || attend_machine(*machine) ? std::next(machine)
+                                                                                     : machines_.erase(machine);
     if (fds[0].revents) accept_control();
     if (fds[1].revents) accept_machine();
     if (fds[2].revents) end_compaction();
@@ -119,25 +122,27 @@ bool DiskServer::attend_control(int socket) {
   }
 }
 
+// That waits for nothing but its turn.
+bool DiskServer::has_work(const Machine& machine) {
+  return machine.connection.more() && machine.connection.output().empty();
+}
+
 bool DiskServer::attend_machine(Machine& machine) {
   NbdConnection& connection = machine.connection;
-  if (connection.wants_input()) {
+  if (has_work(machine)) {
+    connection.resume();
+  } else if (connection.wants_input()) {
     const ssize_t got = ::recv(machine.socket.get(), buffer_.data(), buffer_.size(), 0);
     if (got == 0 || (got < 0 && !would_block())) return false;
     if (got > 0) connection.receive(std::string_view(buffer_).substr(0, static_cast<std::size_t>(got)));
   }
-  for (;;) {
-    while (!connection.output().empty()) {
-      const std::string_view out = connection.output();
-      const ssize_t put = ::send(machine.socket.get(), out.data(), out.size(), MSG_NOSIGNAL);
-      if (put < 0) return would_block();
-      connection.sent(static_cast<std::size_t>(put));
-    }
-    if (connection.ended()) return false;
-    // What waited for room.
-    connection.resume();
-    if (connection.output().empty()) return true;
+  while (!connection.output().empty()) {
+    const std::string_view out = connection.output();
+    const ssize_t put = ::send(machine.socket.get(), out.data(), out.size(), MSG_NOSIGNAL);
+    if (put < 0) return would_block();
+    connection.sent(static_cast<std::size_t>(put));
   }
+  return !connection.ended();
 }
 
 void DiskServer::begin_compaction() {

@@ -34,6 +34,7 @@ class DiskServer {
   /// False when the connection is over.
   bool attend_control(int socket);
   bool attend_machine(Machine& machine);
+  static bool has_work(const Machine& machine);
   void begin_compaction();
   void end_compaction();
 

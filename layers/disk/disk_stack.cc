@@ -78,7 +78,10 @@ DiskStack::DiskStack(fs::path disk, std::vector<UniqueFd> below)
                   std::to_string(below.size()) + " are given");
   // First: whoever else uses the disk has its top.
   std::unique_ptr<WritableLayer> top = open_top();
-  if (DiskFacts::read(disk_).top != facts_.top) throw failure("another process uses the disk");
+  DiskFacts since = DiskFacts::read(disk_);
+  if (since.top != facts_.top) throw failure("another process uses the disk");
+  // It may have made one of several layers, and gone.
+  facts_ = std::move(since);
   for (const std::uint64_t number : facts_.layers) next_number_ = std::max(next_number_, number + 1);
   next_number_ = std::max(next_number_, facts_.top + 1);
   remove_unnamed(disk_, facts_);

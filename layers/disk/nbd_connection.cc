@@ -50,9 +50,11 @@ void NbdConnection::receive(std::string_view bytes) {
     passing_over_ -= over;
   }
   input_ += bytes;
-  while (wants_input() && step()) {
-  }
+  work_ = 0;
+  more_ = true;
+  while (more_ && !ended_ && has_room() && work_ < kMostWork) more_ = step();
   if (ended_) {
+    more_ = false;
     input_.clear();
     taken_ = 0;
   }
@@ -207,6 +209,8 @@ bool NbdConnection::request() {
   put(output_, error);
   output_ += cookie;
   const std::size_t behind = output_.size();
+  // A flush takes its time, too.
+  work_ += command == nbd::command::kFlush ? kMostWork / 16 : length;
   if (error == 0) error = perform(command, flags, offset, length, payload);
   if (error != 0) {
     output_.resize(behind);

@@ -272,6 +272,21 @@ def test_a_full_host_is_an_error_of_the_disk_and_no_more(work):
         subprocess.run(["umount", place], check=True)
 
 
+def test_whoever_asks_for_much_work_is_interrupted(disks):
+    disk = disks().serve()
+    # The whole disk is written with zeros, 2000 times.
+    much = b"\x25\x60\x95\x13\0\2\0\6" + bytes(16) + (64 * MIB).to_bytes(4, "big")
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(disk.socket))
+        client.sendall(b"\0\0\0\3IHAVEOPT\0\0\0\7\0\0\0\6" + bytes(6))
+        client.sendall(much * 2000)
+        time.sleep(0.5)
+        began = time.monotonic()
+        assert "error" not in disk.ask("seal")
+        disk.io("write -P 2 0 1M")
+        assert time.monotonic() - began < 10
+
+
 def test_a_hostile_client_harms_nobody_else(disks):
     disk = disks().serve()
     disk.io("write -P 1 0 1M")

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -25,7 +26,9 @@ using std::chrono::milliseconds;
 namespace {
 
 constexpr unsigned kServerThreads = 2;
-constexpr std::size_t kQuickThreads = 8, kSlowThreads = 16, kLongestQueue = 1024;
+constexpr std::size_t kQuickThreads = 8, kSlowThreads = 32, kLongestQueue = 2048;
+// Whose the threads are that make sandboxes, which may take long where layers come from afar. No sandbox has this name.
+constexpr char kMakers[] = "/";
 // A client that waits for the end of a sandbox asks again after so long at the latest, so that what stands between it
 // and the edge sees a sign of life.
 constexpr milliseconds kLongestWait{50'000};
@@ -175,12 +178,32 @@ class Edge::Service final : public RequestHandler {
   }
 
   void answer_by(WorkerPool& pool, const std::shared_ptr<Exchange>& exchange, Asked asked) {
-    by(pool, exchange, asked.text("id"), [this, exchange, asked] {
+    if (makes_for_command(asked)) return make_for_command(pool, exchange, std::move(asked));
+    const bool makes = asked.route->call == Call::Create;
+    by(pool, exchange, makes ? kMakers : asked.text("id"), [this, exchange, asked, makes] {
       if (asked.route->call == Call::Metrics)
         return exchange->answer({.type = "text/plain; version=0.0.4", .body = metrics_text(), .extra = {}});
       Json answer = carry_out(engine_, asked);
-      exchange->answer(
-          {.status = asked.route->call == Call::Create ? 201 : 200, .body = canonical_json(answer), .extra = {}});
+      exchange->answer({.status = makes ? 201 : 200, .body = canonical_json(answer), .extra = {}});
+    });
+  }
+
+  // Of a client that alone will know the sandbox, to run one command in it.
+  static bool makes_for_command(const Asked& asked) {
+    if (asked.route->call != Call::Create || !asked.context.op_id.empty()) return false;
+    const auto spec = asked.body->find("spec");
+    return spec != asked.body->end() && spec->is_object() && spec->value("made_for_command", Json()) == true;
+  }
+
+  // Whoever has gone will not run it, and as long as this process lives gc believes that somebody will.
+  void make_for_command(WorkerPool& pool, const std::shared_ptr<Exchange>& exchange, Asked asked) {
+    const auto gone = std::make_shared<std::atomic<bool>>(false);
+    exchange->on_gone([gone] { *gone = true; });
+    by(pool, exchange, kMakers, [this, exchange, asked, gone] {
+      if (*gone) return;
+      const Json answer = carry_out(engine_, asked);
+      if (*gone) return engine_.remove(answer["sandbox"]["id"].get<std::string>(), true);
+      exchange->answer({.status = 201, .body = canonical_json(answer), .extra = {}});
     });
   }
 

@@ -4,8 +4,10 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <list>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -26,6 +28,7 @@ using std::chrono::milliseconds;
 class OneSandbox final : public Engine {
  public:
   explicit OneSandbox(pid_t keeper) : keeper_(keeper) {}
+  std::atomic<int> made = 0, removed = 0;
 
   SandboxInfo inspect(const std::string&) override {
     SandboxInfo info;
@@ -46,7 +49,13 @@ class OneSandbox final : public Engine {
     return {};
   }
 
-  SandboxInfo create(const SandboxSpec&) override { throw none(); }
+  SandboxInfo create(const SandboxSpec& spec) override {
+    ++made;
+    std::this_thread::sleep_for(1s);
+    SandboxInfo info = inspect("");
+    info.spec = spec;
+    return info;
+  }
   MadeSandbox create_once(const SandboxSpec&, const std::string&) override { throw none(); }
   std::unique_ptr<ExecStream> exec(const std::string&, const ExecSpec&) override { throw none(); }
   std::unique_ptr<ExecStream> attach(const std::string&, const std::string&, const AttachFrom&) override {
@@ -64,8 +73,8 @@ class OneSandbox final : public Engine {
   void http(const std::string&, std::uint16_t, const HttpRequest&, const HttpSink&) override { throw none(); }
   std::unique_ptr<FileWatch> watch(const std::string&, const std::string&, bool) override { throw none(); }
   std::vector<SandboxInfo> list(const ListFilter&) override { throw none(); }
-  void stop(const std::string&, milliseconds, const OperationContext&) override { throw none(); }
-  void remove(const std::string&, bool) override { throw none(); }
+  void stop(const std::string&, milliseconds, const OperationContext&) override {}
+  void remove(const std::string&, bool) override { ++removed; }
   void pause(const std::string&, const OperationContext&) override { throw none(); }
   void resume(const std::string&, const OperationContext&) override { throw none(); }
   SandboxInfo update(const std::string&, const UpdateRequest&) override { throw none(); }
@@ -99,7 +108,10 @@ class Client {
     ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   }
 
-  void ask(const std::string& request) { write_all(socket_.get(), request + " HTTP/1.1\r\nHost: x\r\n\r\n"); }
+  void ask(const std::string& request, const std::string& body = "") {
+    write_all(socket_.get(),
+              request + " HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+  }
   /// Status and body of the next answer; of one to HEAD without a body.
   std::pair<int, std::string> answer(const std::string& method = "GET") {
     std::string head;
@@ -143,6 +155,45 @@ TEST_CASE("an end that comes with the end of patience is one answer, and the nex
   const auto [status, stats] = client.answer();
   CHECK(status == 200);
   CHECK(parse_json(stats, "answer").contains("memory_bytes"));
+}
+
+TEST_CASE("of a client that has gone before its command's sandbox was there none is left", "[remote]") {
+  Served served;
+  const auto make = [&](bool for_command) {
+    SandboxSpec spec;
+    spec.layers = {Digest::of("layer")};
+    spec.made_for_command = for_command;
+    Client client(served.url);
+    client.ask("POST /v1/sandboxes", canonical_json({{"spec", dsec::to_json(spec)}}));
+    std::this_thread::sleep_for(300ms);
+  };
+  const auto comes_to = [](const std::atomic<int>& count, int wanted) {
+    for (int i = 0; i < 500 && count < wanted; ++i) std::this_thread::sleep_for(10ms);
+    return count == wanted;
+  };
+  make(true);
+  CHECK(comes_to(served.engine.made, 1));
+  CHECK(comes_to(served.engine.removed, 1));
+  // What others may find stays: a client that ends does not end what it began.
+  make(false);
+  CHECK(comes_to(served.engine.made, 2));
+  std::this_thread::sleep_for(1500ms);
+  CHECK(served.engine.removed == 1);
+}
+
+TEST_CASE("sandboxes that are long in coming keep none from being stopped", "[remote]") {
+  Served served;
+  SandboxSpec spec;
+  spec.layers = {Digest::of("layer")};
+  const std::string body = canonical_json({{"spec", dsec::to_json(spec)}});
+  std::list<Client> makers;
+  for (int i = 0; i < 100; ++i) makers.emplace_back(served.url).ask("POST /v1/sandboxes", body);
+  for (int i = 0; i < 500 && served.engine.made < 16; ++i) std::this_thread::sleep_for(10ms);
+  Client client(served.url);
+  const auto began = std::chrono::steady_clock::now();
+  client.ask("POST /v1/sandboxes/one/stop", R"({"grace_ms": 0})");
+  CHECK(client.answer().first == 200);
+  CHECK(std::chrono::steady_clock::now() - began < 2s);
 }
 
 TEST_CASE("an answer to HEAD has no body, and the next one is where it should be", "[remote]") {

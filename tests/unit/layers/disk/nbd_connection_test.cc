@@ -251,6 +251,24 @@ TEST_CASE("who does not take answers gets no more of them until he does", "[laye
   CHECK(client.connection.wants_input());
 }
 
+TEST_CASE("whoever asks for much work gets it in turns", "[layers][disk][nbd]") {
+  Client client;
+  constexpr unsigned kMany = 1000;
+  std::string all;
+  for (unsigned i = 0; i < kMany; ++i)
+    all += request(nbd::command::kWriteZeroes, 0, kSize, i % 2 ? nbd::command::kNoHole : 0);
+  std::size_t answered = client.say(all).size() / 16, turns = 1;
+  CHECK(answered * kSize <= NbdConnection::kMostWork + kSize);
+  for (; client.connection.more(); ++turns) {
+    CHECK_FALSE(client.connection.wants_input());
+    client.connection.resume();
+    answered += client.take().size() / 16;
+  }
+  CHECK(answered == kMany);
+  CHECK(turns > kMany * kSize / (NbdConnection::kMostWork + kSize));
+  CHECK(client.connection.wants_input());
+}
+
 TEST_CASE("noise is refused or served within bounds", "[layers][disk][nbd]") {
   std::mt19937 random(7);
   for (int round = 0; round < 300; ++round) {
