@@ -73,8 +73,9 @@ def client(edge):
 
 
 @pytest.fixture
-def own(work):
+def own(work, monkeypatch):
     """A home of the test's own with base/box, and `edge()`, which starts one; they end with the test."""
+    monkeypatch.setattr(tempfile, "tempdir", str(work))
     tool = home_with_box(work)
     edges = []
 
@@ -90,6 +91,7 @@ def own(work):
     for each in edges:
         each.end()
     end_home(tool)
+    assert not list(work.glob("dsec-sdk-*")), "an engine has left its place"
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ def at_home(work):
     """Somebody's home and environment, with base/python; `run(ARGUMENTS...)` runs Python there."""
     tool = home_with_box(work)
     rootfs.import_base(tool, "base/python")
-    environment = {**tool.env, "PATH": f"{BIN}:{tool.env['PATH']}", "PYTHONPATH": str(SDK / "src")}
+    environment = {**tool.env, "PATH": f"{BIN}:{tool.env['PATH']}", "PYTHONPATH": str(SDK / "src"), "TMPDIR": str(work)}
 
     def run(*arguments, timeout: float = 120, **options) -> str:
         done = subprocess.run([sys.executable, *map(str, arguments)], env=environment, cwd=work, capture_output=True, text=True,
@@ -66,6 +66,7 @@ def at_home(work):
 
     yield run
     end_home(tool)
+    assert not list(work.glob("dsec-sdk-*")), "an engine has left its place"
 
 
 def test_the_published_example_runs(at_home):

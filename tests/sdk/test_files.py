@@ -96,6 +96,7 @@ def test_nothing_is_written_through_links_of_an_archive(work):
 
 async def test_changes_of_files_are_told_as_they_come(client):
     box = await client.run_container(BOX)
+    # What moves within a directory before that is watched, too, is not seen to move.
     await box.run_shell("mkdir /root/d")
     async with await box.watch("/root", recursive=True) as events:
         await box.run_shell("echo x > /root/d/f; mv /root/d/f /root/d/g")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import json
 import signal as _signal
-from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Mapping
+from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Mapping, Sequence
 
 from . import _wire
 from ._edge import Connection, Listening, payloads
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from ._edge import Edge
 
 _PIECE = _wire.LONGEST_INPUT
+# A process that waits in the kernel does not end at once, whatever it was sent.
+_LONGEST_DYING = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Command:
     """
 
     def __init__(self, edge: Edge, sandbox: str, exec_id: str, stream: Connection | Listening, frames: AsyncIterator[Frame], what: str,
-                 owned: bool):
+                 end_signals: Sequence[int]):
         self.exec_id = exec_id
         """Names the command in `attach()`, `logs()` and `commands()`; unique in its sandbox."""
         self.status: ExitStatus | None = None
@@ -56,7 +59,7 @@ class Command:
         self._stream: Connection | Listening | None = stream
         self._frames = frames
         self._what = what
-        self._owned = owned
+        self._end_signals = end_signals
         self._got = {"stdout": 0, "stderr": 0}
 
     async def __aenter__(self) -> Command:
@@ -164,26 +167,38 @@ class Command:
             stream.close()
 
     async def _end(self) -> None:
-        """Kills it where it was not seen to end. That is no operation of its own: nobody asked for it."""
-        if self._owned and self.status is None and self._stream is not None:
-            await kill_unrecorded(self._edge, self._sandbox, self.exec_id)
+        """Kills it where it was not seen to end, and sees it end. That is no operation of its own: nobody asked for it."""
+        unseen = self._end_signals and self.status is None and self._stream is not None
         self._let_go()
+        if unseen:
+            for number in self._end_signals:
+                await self._end_by(number)
+            with contextlib.suppress(DSecError, asyncio.TimeoutError):
+                await asyncio.wait_for(self._see_end(), _LONGEST_DYING)
 
+    async def _end_by(self, number: int) -> None:
+        """It is no error when the command or the sandbox has ended meanwhile."""
+        try:
+            await self._edge.ask(f"cannot end {self._what}", _wire.SIGNAL, {"id": self._sandbox, "exec_id": self.exec_id},
+                                 {"signal": int(number)}, recorded=False)
+        except (DSecConnectionError, DSecBusyError, DSecTimeoutError):
+            raise
+        except DSecError:
+            return
 
-async def kill_unrecorded(edge: Edge, sandbox: str, exec_id: str) -> None:
-    """It is no error when the command or the sandbox has ended meanwhile."""
-    try:
-        await edge.ask(f"cannot end command {exec_id} of sandbox {sandbox}", _wire.SIGNAL, {"id": sandbox, "exec_id": exec_id},
-                       {"signal": int(_signal.SIGKILL)}, recorded=False)
-    except (DSecConnectionError, DSecBusyError, DSecTimeoutError):
-        raise
-    except DSecError:
-        return
+    async def _see_end(self) -> None:
+        stream = await self._again()
+        try:
+            async for frame in payloads(stream, self._following, self._edge):
+                if frame.kind == FrameKind.EXITED:
+                    self.status = ExitStatus.of_wire(frame.json())
+        finally:
+            stream.close()
 
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """How to begin a command and follow it."""
+    """How to begin a command and follow it. `end_signals`: by which it is ended; none: it is not ours to end."""
 
     edge: Edge
     sandbox: str
@@ -193,11 +208,11 @@ class Start:
     what: str
     interactive: bool
     op_id: str | None
-    owned: bool = True
+    end_signals: Sequence[int] = (_signal.SIGKILL,)
 
     async def command(self) -> Command:
         """When it has begun."""
-        attempt = f"cannot {'start' if self.owned else 'follow'} {self.what}"
+        attempt = f"cannot {'start' if self.end_signals else 'follow'} {self.what}"
 
         async def undo(command: Command) -> None:
             await command._end()
@@ -219,7 +234,7 @@ class Start:
             stream = await self.edge.listen(attempt, self.call, self.parameters, self.body, op_id=self.op_id)
         frames = payloads(stream, attempt, self.edge)
         first = await frames.__anext__()
-        return Command(self.edge, self.sandbox, first.json()["exec_id"], stream, frames, self.what, self.owned)
+        return Command(self.edge, self.sandbox, first.json()["exec_id"], stream, frames, self.what, self.end_signals)
 
 
 def checked(result: CommandResult, check: bool, attempt: Callable[[], str]) -> CommandResult:

@@ -64,7 +64,7 @@ class LocalEngine:
             await asyncio.wait_for(self._begin(found, self._place), self.start_timeout)
         except BaseException as error:
             told = self.log().strip()
-            await to_end(self._stop())
+            await self.stop()
             if isinstance(error, (asyncio.TimeoutError, OSError, EOFError)):
                 why = told or str(error) or f"it does not listen after {self.start_timeout:g} s"
                 raise DSecError("cannot start a local engine", [f"{found} edge: {why}"], ["dsec doctor"]) from error
@@ -72,7 +72,7 @@ class LocalEngine:
 
     async def stop(self) -> None:
         """Lets it answer what it was asked, and ends it. Sandboxes go on: they are not its own."""
-        await to_end(self._stop())
+        await to_end(self._stop(), within=self.stop_timeout + 10)
 
     def log(self) -> str:
         """What it has written to standard error."""

@@ -111,7 +111,7 @@ class Sandbox:
     async def attach(self, exec_id: str, *, stdin: bool = False) -> Command:
         """Follows a command from its beginning, as far as that is kept; it may have ended. `stdin`: to give it input, too."""
         start = Start(self._edge, self.id, _wire.ATTACH, {"id": self.id, "exec_id": exec_id}, None, f"command {exec_id} of sandbox {self}", stdin, None,
-                      owned=False)
+                      end_signals=())
         return await start.command()
 
     async def commands(self) -> list[CommandInfo]:

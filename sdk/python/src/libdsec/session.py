@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING, Any
 
 from . import _wire
@@ -11,6 +12,9 @@ from ._wire import Bytes, bytes_to_json, milliseconds
 from .command import Command, Start, checked
 from .errors import DSecBusyError, DSecConnectionError, DSecError, DSecTimeoutError
 from .values import CommandResult, SessionInfo
+
+# The first interrupts the shell, which the second would not; the second is for what does not heed the first.
+_END_SIGNALS = (signal.SIGINT, signal.SIGKILL)
 
 if TYPE_CHECKING:
     from ._edge import Edge
@@ -59,7 +63,8 @@ class Session:
                     "timeout_ms": None if timeout is None else milliseconds(timeout)}
         body.update({name: value for name, value in optional.items() if value is not None})
         start = Start(self._edge, self._sandbox, _wire.RUN_IN_SESSION, {"id": self._sandbox, "session": self.id}, body,
-                      f"{_shown(command)} in {self._shown}", stdin or self.info.tty, op_id or new_op_id())
+                      f"{_shown(command)} in {self._shown}", stdin or self.info.tty, op_id or new_op_id(),
+                      _END_SIGNALS)
         return await start.command()
 
     async def close(self, *, op_id: str | None = None) -> None:
