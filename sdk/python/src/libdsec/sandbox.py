@@ -194,7 +194,8 @@ class Sandbox:
             await _in_thread(_archive.unpack, archive, posixpath.basename(path.rstrip("/")), Path(target))
 
     async def watch(self, path: str, *, recursive: bool = False) -> Records[FileEvent]:
-        """Changes of a file or directory, none of which is missed from the moment that this returns."""
+        """Changes of a file or directory, none of which is missed from the moment that this returns; with `recursive` also
+        below, where what happens in a directory in the moment of its making may be told as less than it was."""
         attempt = f"cannot watch {path!r} in sandbox {self}"
         parameters = {"id": self.id, "path": path, "recursive": recursive}
         records = Records(self._edge, attempt, lambda: self._edge.listen(attempt, _wire.WATCH, parameters), FileEvent.of_wire)
