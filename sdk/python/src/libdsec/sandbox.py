@@ -213,7 +213,8 @@ class Sandbox:
         if timeout is not None:
             asked["timeout_ms"] = milliseconds(timeout)
         head, data = await head_and_content(self._edge, f"cannot ask {method} {path} of port {port} in sandbox {self}", _wire.HTTP,
-                                            {"id": self.id, "port": port}, asked, op_id=op_id)
+                                            {"id": self.id, "port": port}, asked, op_id=op_id,
+                                            silence=(_LONG if timeout is None else timeout) + 30)
         pairs = tuple((_wire.text_from_json(name), _wire.text_from_json(value)) for name, value in head["headers"])
         return HttpResponse(head["status"], _wire.text_from_json(head["reason"]), pairs, data)
 
