@@ -136,6 +136,12 @@ async def test_servers_inside_are_asked_and_connected_to(client):
         writer.write(b"GET /index.html HTTP/1.0\r\n\r\n")
         assert (await reader.read()).endswith(b"\r\n\r\nhello\n")
         writer.close()
+    silent = await box.start(["nc", "-l", "-p", "8081", "-e", "sleep", "1000"])
+    while not (await box.run_shell("netstat -ln | grep -q :8081")).ok:
+        await asyncio.sleep(0.02)
+    with pytest.raises(DSecError, match="cannot ask GET / of port 8081"):
+        await box.http(8081, timeout=0.5)
+    await silent.kill()
     server = await box.start(["nc", "-l", "-p", "9000", "-e", "cat"])
     while not (await box.run_shell("netstat -ln | grep -q :9000")).ok:
         await asyncio.sleep(0.02)

@@ -194,7 +194,8 @@ class Sandbox:
             await _in_thread(_archive.unpack, archive, posixpath.basename(path.rstrip("/")), Path(target))
 
     async def watch(self, path: str, *, recursive: bool = False) -> Records[FileEvent]:
-        """Changes of a file or directory, none of which is missed from the moment that this returns."""
+        """Changes of a file or directory, none of which is missed from the moment that this returns; with `recursive` also
+        below, where what happens in a directory in the moment of its making may be told as less than it was."""
         attempt = f"cannot watch {path!r} in sandbox {self}"
         parameters = {"id": self.id, "path": path, "recursive": recursive}
         records = Records(self._edge, attempt, lambda: self._edge.listen(attempt, _wire.WATCH, parameters), FileEvent.of_wire)
@@ -212,7 +213,8 @@ class Sandbox:
         if timeout is not None:
             asked["timeout_ms"] = milliseconds(timeout)
         head, data = await head_and_content(self._edge, f"cannot ask {method} {path} of port {port} in sandbox {self}", _wire.HTTP,
-                                            {"id": self.id, "port": port}, asked, op_id=op_id)
+                                            {"id": self.id, "port": port}, asked, op_id=op_id,
+                                            silence=(_LONG if timeout is None else timeout) + 30)
         pairs = tuple((_wire.text_from_json(name), _wire.text_from_json(value)) for name, value in head["headers"])
         return HttpResponse(head["status"], _wire.text_from_json(head["reason"]), pairs, data)
 

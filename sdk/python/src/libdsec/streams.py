@@ -10,6 +10,9 @@ from ._wire import Call, Frame, FrameKind
 
 Record = TypeVar("Record")
 
+# What has to be computed, or asked of a server, begins to come when it is there: until then the edge says nothing.
+_LONGEST_BEGINNING = 630.0
+
 
 class Records(Generic[Record]):
     """Records as they come, for `async for`. Within `async with`, or after `close()`, the edge is told that nobody listens."""
@@ -52,7 +55,7 @@ class Records(Generic[Record]):
 async def content(edge: Edge, attempt: str, call: Call, parameters: dict[str, Any], body: dict[str, Any] | None = None, *,
                   op_id: str | None = None) -> AsyncIterator[bytes]:
     """The data of a stream."""
-    stream = await edge.listen(attempt, call, parameters, body, op_id=op_id)
+    stream = await edge.listen(attempt, call, parameters, body, op_id=op_id, silence=_LONGEST_BEGINNING)
     try:
         async for frame in payloads(stream, attempt, edge):
             if frame.kind == FrameKind.DATA:
@@ -62,11 +65,11 @@ async def content(edge: Edge, attempt: str, call: Call, parameters: dict[str, An
 
 
 async def head_and_content(edge: Edge, attempt: str, call: Call, parameters: dict[str, Any], body: dict[str, Any] | None = None, *,
-                           op_id: str | None = None) -> tuple[Any, bytes]:
-    """A stream of one record and data, whole."""
+                           op_id: str | None = None, silence: float = _LONGEST_BEGINNING) -> tuple[Any, bytes]:
+    """A stream of one record and data, whole. `silence`: seconds after which it counts as lost."""
     head: Any = None
     pieces: list[bytes] = []
-    stream = await edge.listen(attempt, call, parameters, body, op_id=op_id)
+    stream = await edge.listen(attempt, call, parameters, body, op_id=op_id, silence=silence)
     try:
         async for frame in payloads(stream, attempt, edge):
             if frame.kind == FrameKind.RECORD:
