@@ -101,7 +101,8 @@ def test_a_snapshot_of_one_that_writes_is_of_one_moment_and_does_not_stop_it(dse
     # At every moment b is a or a - 1.
     writer = "mkdir /w; n=0; while :; do n=$((n+1)); echo $n > /w/a.new; mv /w/a.new /w/a; echo $n > /w/b.new; mv /w/b.new /w/b; done"
     dsec.ok("exec", "-d", "writer", "--", "sh", "-c", writer)
-    time.sleep(0.5)
+    while dsec.run("exec", "writer", "--", "test", "-e", "/w/b").code != 0:
+        time.sleep(0.1)
     dsec.ok("snapshot", "writer", "moment:1")
     before = int(dsec.ok("exec", "writer", "--", "cat", "/w/a"))
     a, b = dsec.ok("run", "snapshot/moment:1", "--", "cat", "/w/a", "/w/b").split()
