@@ -99,7 +99,7 @@ def test_its_console_has_a_login(desktop):
 def test_somebody_logs_in_at_its_screen(desktop):
     before = picture(desktop)
     assert before.width >= 640
-    await_true(lambda: desktop.run("exec", "pc", "--", "pgrep", "-f", "agetty.*tty1").code == 0)
+    await_true(lambda: desktop.run("exec", "pc", "--", "pgrep", "-t", "tty1", "agetty").code == 0)
     desktop.ok("vm", "type", "pc", "root\n")
     await_true(lambda: desktop.run("exec", "pc", "--", "pgrep", "-t", "tty1", "bash").code == 0)
     desktop.ok("vm", "type", "pc", "echo \"I am $USER at $(tty)\" > /root/by-screen\n")
