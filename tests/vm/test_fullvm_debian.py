@@ -115,7 +115,7 @@ export DISPLAY=:0
 Xorg :0 vt7 -nolisten tcp -ac > /root/xorg.log 2>&1 &
 until xset q > /dev/null 2>&1; do sleep 0.5; done
 xsetroot -solid black
-xmessage -center -bg red -fg black -xrm '*okay.background: green' -buttons okay:42 -name box 'Press the green button'
+xmessage -center -bg red -fg black -xrm 'box*okay.background: green' -buttons okay:42 -name box 'Press the green button'
 echo $? > /root/pressed
 xsetroot -solid blue
 """
