@@ -192,7 +192,7 @@ void lose_machine(const char* why) {
   machine.there = false;
   close_source(machine.source);
   // A guest that was asked to end closes it, too.
-  begin_end("failed", why);
+  end_with_guest(why);
 }
 
 bool channel_is_full() {
