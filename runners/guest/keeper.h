@@ -144,8 +144,8 @@ struct Keeper {
   uint64_t began_us;                        ///< monotonic
   uint64_t end_us, idle_since_us, stop_us;  ///< monotonic; 0: none
   uint64_t kill_us;                         ///< when a machine that was told to end is killed; 0: it was not
-  uint64_t leave_us;         ///< when a machine whose guest has ended is ended, too; 0: it has not
-  const char* leave_reason;  ///< why its guest ended
+  uint64_t leave_us;                        ///< when a machine whose guest has ended is ended, too; 0: it has not
+  const char* leave_reason;                 ///< why its guest ended
   bool ending, init_ended;
   bool turned_off;     ///< by the system of the machine
   bool complete;       ///< it has the mounts that were left for its first command
