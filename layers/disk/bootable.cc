@@ -30,8 +30,8 @@ constexpr char kUefiLoader[] = "/usr/lib/systemd/boot/efi/systemd-bootx64.efi";
 // processor is emulated on a busy host, the kernel would find that the machine's timer does not work.
 constexpr char kKernelWords[] = "root=LABEL=dsec-root rw quiet no_timer_check console=tty0 console=ttyS0,115200";
 
-// What a system needs beside what mmdebstrap takes in any case.
-constexpr const char* kPackages[] = {"linux-image-amd64", "systemd-sysv", "udev"};
+// What a system needs beside what mmdebstrap takes in any case. Without dbus nothing hears the machine's power button.
+constexpr const char* kPackages[] = {"linux-image-amd64", "systemd-sysv", "udev", "dbus"};
 
 // An initramfs for disks of machines, and not for all that a PC may have: it is made, read and unpacked in a fifth of
 // the time. It is in place before the kernel is installed.

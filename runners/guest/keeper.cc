@@ -189,9 +189,6 @@ bool prepare_beside_init(Failure& failure) {
 
 // Its PID 1 is there already, and outlives us.
 bool join_machine(Failure& failure) {
-  const long self = sys(__NR_pidfd_open, keeper.self_pid, 0);
-  if (self < 0) return failure.set("open a pidfd of", "the keeper", self), false;
-  keeper.self_pidfd = static_cast<int>(self);
   if (!prepare_beside_init(failure)) return false;
   const long pidfd = sys(__NR_pidfd_open, 1, 0);
   if (pidfd < 0) return failure.set("open a pidfd of", "PID 1", pidfd), false;
@@ -278,7 +275,7 @@ uint64_t earlier(uint64_t left, uint64_t right) { return left && (!right || left
 
 // Milliseconds for epoll_wait(2), -1: no end.
 int until_next_deadline(uint64_t now) {
-  uint64_t next = earlier(earlier(keeper.end_us, keeper.stop_us), next_pause_deadline());
+  uint64_t next = earlier(earlier(earlier(keeper.end_us, keeper.stop_us), keeper.leave_us), next_pause_deadline());
   if (keeper.ending) next = earlier(keeper.kill_us, 0);
   if (keeper.config.idle_ms && !is_busy()) next = earlier(next, keeper.idle_since_us + keeper.config.idle_ms * 1000);
   for (const Command* command = keeper.commands; command; command = command->next) {
@@ -303,6 +300,7 @@ void check_deadlines() {
     kill_sandbox();
   }
   if (keeper.ending) return;
+  if (keeper.leave_us && now >= keeper.leave_us) return begin_end("failed", keeper.leave_reason);
   if (keeper.end_us && now >= keeper.end_us) return begin_end("stopped", "its lifetime ended");
   if (keeper.config.idle_ms && !is_busy() && now >= keeper.idle_since_us + keeper.config.idle_ms * 1000) {
     return begin_end("stopped", "it was idle");

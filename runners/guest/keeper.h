@@ -157,6 +157,8 @@ struct Keeper {
   uint64_t began_us;                        ///< monotonic
   uint64_t end_us, idle_since_us, stop_us;  ///< monotonic; 0: none
   uint64_t kill_us;                         ///< when a machine that was told to end is killed; 0: it was not
+  uint64_t leave_us;                        ///< when a machine whose guest has ended is ended, too; 0: it has not
+  const char* leave_reason;                 ///< why its guest ended
   bool ending, init_ended;
   bool turned_off;     ///< by the system of the machine
   bool complete;       ///< it has the mounts that were left for its first command
@@ -279,6 +281,8 @@ void tell_known(const NamedOperation* named);
 void begin_machine(Client& client);
 /// Whether it is there, still.
 bool has_machine();
+/// Its guest has ended, so the machine ends; one with a system of its own may be turning itself off, and has time to.
+void end_with_guest(const char* why);
 /// What the console says is kept from now on. `ours`: our end.
 void open_console(int ours);
 /// It is carried by the guest, not by descriptors of ours.

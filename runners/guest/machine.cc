@@ -8,6 +8,8 @@ namespace dsec::guest {
 namespace {
 
 // The guest's keeper ends a command that takes too long, with all that it has started. It has this long for it.
+// Emulated on a busy host, a system takes its time.
+constexpr uint64_t kTurnOffTime = 120'000'000;
 constexpr uint64_t kGuestPatience = 20'000'000;
 constexpr size_t kInputBacklog = 64u << 10;
 // Of what the guest's keeper says; a command's output comes in pieces of 64 KiB.
@@ -101,6 +103,13 @@ void leave_stream(Command& command) {
   GuestStream* const stream = command.stream;
   command.stream = nullptr;
   if (stream) leave(*stream);
+}
+
+void end_with_guest(const char* why) {
+  if (!(keeper.config.flags & wire::kStartConsole)) return begin_end("failed", why);
+  if (keeper.leave_us) return;
+  keeper.leave_us = monotonic_us() + kTurnOffTime;
+  keeper.leave_reason = why;
 }
 
 // As a command that is there from the beginning and is no operation: what it says is spooled, shown and bounded as the
@@ -435,7 +444,7 @@ void on_control_frame(channel::Type type, const char* data, size_t size) {
     end_reason.append("its guest ended: ");
     end_reason.append(reason.data, reason.size < 200 ? reason.size : 200);
     end_reason.append("", 1);
-    return begin_end("failed", end_reason.data);
+    return end_with_guest(end_reason.data);
   }
   if (!questions.count) return lose_machine("its guest answers what was not asked");
   const Question question = questions.items[0];

@@ -194,7 +194,7 @@ void lose_machine(const char* why) {
   machine.there = false;
   close_source(machine.source);
   // A guest that was asked to end closes it, too.
-  begin_end("failed", why);
+  end_with_guest(why);
 }
 
 void begin_silence() {

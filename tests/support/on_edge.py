@@ -13,7 +13,8 @@ from on_backend import OnBackend
 # What works on the sandboxes of a context; man/dsec-context.1.md has the same list.
 THERE = {"run", "create", "exec", "shell", "attach", "commands", "kill", "http", "forward", "watch", "ps", "inspect", "logs", "cp", "diff",
          "stats", "stop", "rm", "update", "wait", "pause", "resume", "snapshot", "commit", "fork", "session", "net"}
-TRAJ_THERE = {"ls", "show", "diff", "export", "rm"}
+GROUPS_THERE = {"traj": {"ls", "show", "diff", "export", "rm"},
+                "vm": {"screenshot", "type", "key", "click", "move", "scroll", "drag", "console", "vnc"}}
 
 
 class Edge:
@@ -76,7 +77,7 @@ class OnEdge(OnBackend):
 
     def env_of(self, args, env: dict | None) -> dict:
         words = [str(arg) for arg in args if not str(arg).startswith("-")]
-        there = bool(words) and (words[0] in THERE or (words[0] == "traj" and len(words) > 1 and words[1] in TRAJ_THERE))
+        there = bool(words) and (words[0] in THERE or (len(words) > 1 and words[1] in GROUPS_THERE.get(words[0], ())))
         return {**(self.client_env if there else {}), **(env or {})}
 
     def run(self, *args, env: dict | None = None, **kwargs):

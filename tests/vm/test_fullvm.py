@@ -13,6 +13,7 @@ import pytest
 import rootfs
 import tiny_disk
 from on_backend import OnBackend
+from on_edge import OnEdge
 from png import Picture
 
 
@@ -233,6 +234,32 @@ def test_uefi_is_begun_with_where_the_layer_says_so(dsec, work):
     dsec.ok("create", "--name", "pc", "base/uefi")
     # It finds no loader of its kind, and says so.
     await_log(dsec, "pc", "BdsDxe", 240)
+
+
+@pytest.fixture
+def afar(work, kernel_home):
+    tool = OnEdge(work / "home", work, "fullvm")
+    tool.give_kernel(kernel_home)
+    tool.ok("import", "base/tiny", f"disk:{tiny_disk.make(work / 'tiny.img')}")
+    yield tool
+    tool.clean_up()
+
+
+def test_an_edge_brings_its_screen(afar, work):
+    afar.ok("create", "--name", "pc", "base/tiny")
+    await_log(afar, "pc", "here is the disk")
+    afar.ok("vm", "type", "pc", "from afar", "--op-id", "typed")
+    await_log(afar, "pc", "from afar")
+    afar.ok("vm", "screenshot", "pc", "--out", "shot.png")
+    assert Picture((work / "shot.png").read_bytes()).width == 720
+    afar.ok("vm", "click", "pc", "10,20", "--count", "2")
+    assert "720 by 400" in afar.fails(2, "vm", "drag", "pc", "1,1", "720,10")
+    viewer = afar.popen("vm", "vnc", "pc")
+    address, port = viewer.stdout.readline().decode().strip().rsplit(":", 1)
+    with socket.create_connection((address, int(port)), timeout=20) as stream:
+        assert stream.recv(12).startswith(b"RFB 003.")
+    viewer.kill()
+    viewer.communicate()
 
 
 def test_other_sources_of_disks(dsec, work):
