@@ -72,6 +72,9 @@ class OneSandbox final : public Engine {
   UniqueFd connect(const std::string&, std::uint16_t) override { throw none(); }
   void http(const std::string&, std::uint16_t, const HttpRequest&, const HttpSink&) override { throw none(); }
   std::unique_ptr<FileWatch> watch(const std::string&, const std::string&, bool) override { throw none(); }
+  std::string screenshot(const std::string&, const OperationContext&) override { throw none(); }
+  void screen_input(const std::string&, const ScreenInput&, const OperationContext&) override { throw none(); }
+  UniqueFd connect_screen(const std::string&) override { throw none(); }
   std::vector<SandboxInfo> list(const ListFilter&) override { throw none(); }
   void stop(const std::string&, milliseconds, const OperationContext&) override {}
   void remove(const std::string&, bool) override { ++removed; }
