@@ -370,4 +370,5 @@ def test_a_disk_that_is_full_fails_and_the_sandbox_goes_on(kernel_home, work):
         assert [entry.name for entry in (tool.home / "vm/saved").iterdir() if entry.name != ".lock"] == []
         tool.clean_up()
     finally:
+        tool.run("rm", "-f", "dev")
         subprocess.run(["umount", "-l", small], check=True)
