@@ -43,6 +43,7 @@ constexpr char kInitramfsHook[] =
 // Who is interrupted begins anew: nothing of the tree has to be on this host's disk.
 constexpr char kUnsafeOption[] = "--dpkgopt=force-unsafe-io", kUnsafeFile[] = "etc/dpkg/dpkg.cfg.d/99mmdebstrap";
 
+// It ends at once, with what it has started: it does nothing when it is asked to, and the system would wait for it.
 constexpr char kAgentUnit[] =
     "[Unit]\n"
     "Description=Agent of dsec\n"
@@ -54,6 +55,7 @@ constexpr char kAgentUnit[] =
     "Restart=always\n"
     "RestartSec=1\n"
     "OOMScoreAdjust=-999\n"
+    "KillSignal=SIGKILL\n"
     "\n"
     "[Install]\n"
     "WantedBy=multi-user.target\n";

@@ -112,7 +112,7 @@ RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
 # All red, with one green button; whatever is not pressed stays red.
 PROGRAM = """
 export DISPLAY=:0
-Xorg :0 vt7 -nolisten tcp -ac > /root/xorg.log 2>&1 &
+Xorg :0 vt7 -noreset -nolisten tcp -ac > /root/xorg.log 2>&1 &
 until xset q > /dev/null 2>&1; do sleep 0.5; done
 xsetroot -solid black
 xmessage -center -bg red -fg black -xrm 'box*okay.background: green' -buttons okay:42 -name box 'Press the green button'
