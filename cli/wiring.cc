@@ -7,6 +7,7 @@
 #include "cli/progress.h"
 #include "core/base/config.h"
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/units.h"
 #include "core/remote/address.h"
 #include "core/remote/remote_engine.h"
@@ -25,6 +26,7 @@
 #include "registry/pull.h"
 #include "registry/store/local_store.h"
 #include "runners/container/container_runner.h"
+#include "runners/container/program.h"
 #include "runners/doctor.h"
 #include "runners/vm/full/full_runner.h"
 #include "runners/vm/microvm_runner.h"
@@ -187,6 +189,12 @@ void Wiring::use_context(const std::string& name) {
 engine::Engine& Wiring::engine() {
   if (parts_->remote) return *parts_->remote;
   return local_engine();
+}
+
+Wiring::GuestPrograms Wiring::guest_programs() {
+  constexpr std::uint64_t kMost = 64ull << 20;
+  const auto read = [](const char* name) { return read_all(runners::open_own_program(name).get(), kMost); };
+  return {read("dsec-init"), read("dsec-guest")};
 }
 
 runners::HostReport Wiring::examine_host() {

@@ -70,6 +70,12 @@ class Wiring {
   /// Whose sandboxes are meant.
   engine::Engine& engine();
 
+  /// What a system in a machine needs to have dsec's agent: the files of both programs.
+  struct GuestPrograms {
+    std::string agent, helper;
+  };
+  static GuestPrograms guest_programs();
+
   /// What dsec finds of this host; makes nothing.
   runners::HostReport examine_host();
 

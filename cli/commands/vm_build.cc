@@ -1,5 +1,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cli/command.h"
 #include "cli/commands.h"
@@ -9,10 +10,8 @@
 #include "cli/sandbox_flags.h"
 #include "cli/wiring.h"
 #include "core/base/error.h"
-#include "core/base/files.h"
 #include "core/base/units.h"
 #include "layers/disk/bootable.h"
-#include "runners/container/program.h"
 
 namespace dsec::cli {
 namespace {
@@ -24,7 +23,6 @@ struct Options {
 };
 
 constexpr std::string_view kDebootstrap = "debootstrap:";
-constexpr std::uint64_t kMostProgram = 64ull << 20;
 
 void run(const Options& options, Invocation& call) {
   require_root("vm build");
@@ -38,8 +36,9 @@ void run(const Options& options, Invocation& call) {
   request.system.spool = call.wiring().home().cache();
   request.size = options.size.value_or(request.size);
   request.firmware = options.firmware;
-  request.agent = read_all(runners::open_own_program("dsec-init").get(), kMostProgram);
-  request.helper = read_all(runners::open_own_program("dsec-guest").get(), kMostProgram);
+  auto [agent, helper] = Wiring::guest_programs();
+  request.agent = std::move(agent);
+  request.helper = std::move(helper);
   layers::ImportOptions wanted{.name = *ref.name, .tag = *ref.tag};
   wanted.labels = parse_labels(options.labels);
   const engine::StoredLayer layer =
