@@ -15,9 +15,13 @@ CONVERSIONS = ("of_wire", "of_export", "json", "members", "settings")
 SOURCES = sorted([*(SDK / "src").rglob("*.py"), *(SDK / "examples").glob("*.py")])
 
 
-def test_every_call_of_the_contract_is_known_and_no_other():
+# The screens of full VMs, which the SDK's README says it does not have.
+LEFT_OUT = {"screenshot", "screenInput", "connectScreen"}
+
+
+def test_every_other_call_of_the_contract_is_known_and_no_more():
     theirs = {(operation["operationId"], method.upper(), path) for path, item in CONTRACT.document["paths"].items()
-              for method, operation in item.items() if method != "parameters"}
+              for method, operation in item.items() if method != "parameters" and operation["operationId"] not in LEFT_OUT}
     assert {(call.name, call.method, call.path) for call in _wire.CALLS} == theirs
 
 
