@@ -1,9 +1,13 @@
-"""MicroVMs through the Python SDK, with an engine of its own."""
+"""Machines through the Python SDK, with an engine of its own."""
 
 import asyncio
 
+import pytest
 import python_sdk  # noqa: F401 - where libdsec is
+import tiny_disk
 from dsec_tool import BIN
+from on_backend import OnBackend
+from png import Picture
 
 import libdsec
 
@@ -21,5 +25,47 @@ def test_a_microvm_is_driven_as_a_container_is(microvms):
             async with await machine.open_session() as session:
                 await session.run("cd /tmp")
                 assert (await session.run("pwd")).stdout == "/tmp\n"
+
+    asyncio.run(drive())
+
+
+@pytest.fixture
+def fullvms(work, kernel_home):
+    tool = OnBackend(work / "home", work, "fullvm")
+    tool.give_kernel(kernel_home)
+    tool.ok("import", "base/tiny", f"disk:{tiny_disk.make(work / 'tiny.img')}")
+    yield tool
+    tool.clean_up()
+
+
+def test_the_screen_of_a_full_vm_is_seen_and_acted_on(fullvms):
+    async def drive() -> None:
+        async with libdsec.DSecClient(engine=libdsec.LocalEngine(BIN / "dsec", home=fullvms.home)) as client:
+            machine = await client.run_fullvm(libdsec.DSecFullVMRunArgs("base/tiny", lifetime=600))
+            assert machine.info.backend == "fullvm"
+            console, before = b"", None
+            async for record in await machine.logs(follow=True):
+                console += record.data
+                if b"here is the disk" in console and not before:
+                    before = Picture(await machine.screenshot(op_id="before"))
+                    await machine.type_text("typed")
+                    await machine.press("shift+q")
+                if b"typedQ" in console:
+                    break
+            after = Picture(await machine.screenshot())
+            assert (after.width, after.height) == (720, 400) and after.rows != before.rows
+            # Repeated, it is the picture of then.
+            assert Picture(await machine.screenshot(op_id="before")).rows == before.rows
+            await machine.click(10, 20, button="right")
+            await machine.drag(10, 20, 30, 40)
+            await machine.scroll(10, 20, 3, up=True)
+            with pytest.raises(libdsec.DSecUsageError, match="720 by 400"):
+                await machine.move(720, 10)
+            reader, writer = await machine.connect_screen()
+            assert (await reader.readexactly(4)) == b"RFB "
+            writer.close()
+            asked = [operation.request for operation in (await machine.trajectory()).operations if operation.kind == "screen-input"]
+            assert [request["action"] for request in asked] == ["type", "key", "click", "drag", "scroll", "move"]
+            assert asked[3] == {"action": "drag", "at": [10, 20], "to": [30, 40], "button": "left"}
 
     asyncio.run(drive())

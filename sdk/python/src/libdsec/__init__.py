@@ -5,7 +5,7 @@
         print((await sandbox.run_shell("python3 -V")).stdout)
 """
 
-from .args import DSecContainerRunArgs, DSecMicroVMRunArgs, HeaderSecret
+from .args import DSecContainerRunArgs, DSecFullVMRunArgs, DSecMicroVMRunArgs, HeaderSecret
 from .client import BatchItem, DSecClient
 from .command import Command, Output
 from .engine import LocalEngine
@@ -21,7 +21,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "NO_RETRIES", "BatchItem", "Change", "Command", "CommandInfo", "CommandResult", "DSecBusyError", "DSecClient", "DSecCommandError",
-    "DSecConnectionError", "DSecContainerRunArgs", "DSecError", "DSecMicroVMRunArgs", "DSecTimeoutError", "DSecUsageError", "ExitStatus",
+    "DSecConnectionError", "DSecContainerRunArgs", "DSecError", "DSecFullVMRunArgs", "DSecMicroVMRunArgs", "DSecTimeoutError", "DSecUsageError", "ExitStatus",
     "FileChange", "FileEvent", "HeaderSecret", "Health", "HttpResponse", "Layer", "LocalEngine", "LogRecord", "NetworkReport", "Operation",
     "Output", "Records", "Retries", "Sandbox", "SandboxInfo", "Session", "SessionInfo", "Snapshot", "Stats", "Trajectory", "TrajectoryInfo",
 ]

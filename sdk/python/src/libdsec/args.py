@@ -136,6 +136,15 @@ class DSecMicroVMRunArgs(DSecContainerRunArgs):
         return spec
 
 
+@dataclasses.dataclass(frozen=True)
+class DSecFullVMRunArgs(DSecContainerRunArgs):
+    """A computer with a screen. `container_image` is the base layer with the disk it begins from ("dsec vm build", "dsec
+    import NAME disk:FILE"), of which it changes a copy of its own. Commands, sessions and files are there where its system
+    has dsec's agent. What a full VM cannot do, the edge refuses by name."""
+
+    backend: ClassVar[str] = "fullvm"
+
+
 def rules_to_wire(rules: Rules) -> dict[str, list[str]]:
     """As dsec-network(7) has them."""
     return {"allow": [rule for rule, allowed in rules.items() if allowed],

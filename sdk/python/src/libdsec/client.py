@@ -12,7 +12,7 @@ from typing import Any, AsyncIterator, Iterable, Mapping, Sequence
 from . import _layers, _wire
 from ._edge import Address, Edge
 from ._ending import or_undo, to_end
-from .args import DSecContainerRunArgs, DSecMicroVMRunArgs
+from .args import DSecContainerRunArgs, DSecFullVMRunArgs, DSecMicroVMRunArgs
 from .engine import LocalEngine
 from .errors import DSecError, DSecTimeoutError, DSecUsageError
 from .retries import Retries
@@ -107,6 +107,10 @@ class DSecClient:
 
     async def run_microvm(self, args: DSecMicroVMRunArgs, *, timeout: float | None = 180.0, op_id: str | None = None) -> Sandbox:
         """The same, behind a kernel of its own. `timeout`: emulated processors are slow."""
+        return await self._run(args, timeout, op_id)
+
+    async def run_fullvm(self, args: DSecFullVMRunArgs, *, timeout: float | None = 180.0, op_id: str | None = None) -> Sandbox:
+        """A computer that begins from a disk; it is there before its system is (see `logs`, its console, and `screenshot`)."""
         return await self._run(args, timeout, op_id)
 
     async def run_batch(self, args: Iterable[DSecContainerRunArgs], *, concurrency: int = 32, timeout: float | None = 180.0) -> AsyncIterator[BatchItem]:

@@ -236,6 +236,46 @@ class Sandbox:
         async with await asyncio.start_server(serve, listen, listen_port) as server:
             yield server.sockets[0].getsockname()[:2]
 
+    # The screen of a full VM. Points are pixels from the upper left corner; what lies outside is refused.
+
+    async def screenshot(self, *, op_id: str | None = None) -> bytes:
+        """What it shows, as a PNG file."""
+        attempt = f"cannot look at the screen of sandbox {self}"
+        return b"".join([piece async for piece in content(self._edge, attempt, _wire.SCREENSHOT, {"id": self.id}, op_id=op_id or new_op_id())])
+
+    async def type_text(self, text: str, *, op_id: str | None = None) -> None:
+        """Types on its keyboard, which is a US one: ASCII, a newline is Return."""
+        await self._act("type at", "type", text=text, op_id=op_id)
+
+    async def press(self, keys: str, *, op_id: str | None = None) -> None:
+        """Presses keys together, as in "ctrl+alt+t" or "esc"; `man dsec-vm` has their names."""
+        await self._act("press keys of", "key", text=keys, op_id=op_id)
+
+    async def move(self, x: int, y: int, *, op_id: str | None = None) -> None:
+        """Moves the pointer."""
+        await self._act("move the pointer of", "move", at=[x, y], op_id=op_id)
+
+    async def click(self, x: int, y: int, *, button: str = "left", count: int = 1, op_id: str | None = None) -> None:
+        """Clicks there `count` times. `button`: "left", "middle" or "right"."""
+        await self._act("click at", "click", at=[x, y], button=button, count=count, op_id=op_id)
+
+    async def scroll(self, x: int, y: int, count: int, *, up: bool = False, op_id: str | None = None) -> None:
+        """Turns the wheel by `count` steps there, down unless `up`."""
+        await self._act("scroll at", "scroll", at=[x, y], count=count, up=up, op_id=op_id)
+
+    async def drag(self, x: int, y: int, to_x: int, to_y: int, *, button: str = "left", op_id: str | None = None) -> None:
+        """Moves the pointer from one point to another with `button` held."""
+        await self._act("drag at", "drag", at=[x, y], to=[to_x, to_y], button=button, op_id=op_id)
+
+    async def connect_screen(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection that speaks RFB, as viewers of VNC do, which the caller closes."""
+        connection = await self._edge.upgrade(f"cannot connect to the screen of sandbox {self}", _wire.CONNECT_SCREEN, {"id": self.id},
+                                              protocol=_wire.BYTES_PROTOCOL)
+        return connection.reader, connection.writer
+
+    async def _act(self, verb: str, action: str, *, op_id: str | None, **what: Any) -> None:
+        await self._ask(f"{verb} the screen of", _wire.SCREEN_INPUT, {"action": action, **what}, op_id=op_id)
+
     # Network
 
     async def network(self) -> NetworkReport:

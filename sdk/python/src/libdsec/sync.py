@@ -5,7 +5,7 @@ of threads may use a client. ^C ends what the interrupted call had begun.
         with client.run_container(DSecContainerRunArgs("base/python")) as sandbox:
             print(sandbox.run_shell("python3 -V").stdout)
 
-What is not here is for asyncio alone: `Sandbox.connect` and `Sandbox.forward`.
+What is not here is for asyncio alone: `Sandbox.connect`, `Sandbox.connect_screen` and `Sandbox.forward`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Coroutine, Gener
 
 import libdsec as _aio
 
-from .args import DSecContainerRunArgs, DSecMicroVMRunArgs
+from .args import DSecContainerRunArgs, DSecFullVMRunArgs, DSecMicroVMRunArgs
 from .client import BatchItem as _AioBatchItem
 from .command import Output
 from .errors import DSecError
@@ -239,6 +239,13 @@ class Sandbox(_Entered):
     download = _blocking(_aio.Sandbox.download)
     watch = _making(_aio.Sandbox.watch, _events)
     http = _blocking(_aio.Sandbox.http)
+    screenshot = _blocking(_aio.Sandbox.screenshot)
+    type_text = _blocking(_aio.Sandbox.type_text)
+    press = _blocking(_aio.Sandbox.press)
+    move = _blocking(_aio.Sandbox.move)
+    click = _blocking(_aio.Sandbox.click)
+    scroll = _blocking(_aio.Sandbox.scroll)
+    drag = _blocking(_aio.Sandbox.drag)
     network = _blocking(_aio.Sandbox.network)
     set_network = _blocking(_aio.Sandbox.set_network)
     network_log = _blocking(_aio.Sandbox.network_log)
@@ -317,6 +324,7 @@ class DSecClient(_Entered):
 
     run_container = _making(_aio.DSecClient.run_container, Sandbox)
     run_microvm = _making(_aio.DSecClient.run_microvm, Sandbox)
+    run_fullvm = _making(_aio.DSecClient.run_fullvm, Sandbox)
     sandbox = _making(_aio.DSecClient.sandbox, Sandbox)
     sandboxes = _making(_aio.DSecClient.sandboxes, _sandboxes)
     layer = _blocking(_aio.DSecClient.layer)
@@ -327,4 +335,4 @@ class DSecClient(_Entered):
     metrics = _blocking(_aio.DSecClient.metrics)
 
 
-__all__ = ["BatchItem", "Command", "DSecClient", "DSecContainerRunArgs", "DSecMicroVMRunArgs", "Records", "Sandbox", "Session"]
+__all__ = ["BatchItem", "Command", "DSecClient", "DSecContainerRunArgs", "DSecFullVMRunArgs", "DSecMicroVMRunArgs", "Records", "Sandbox", "Session"]
