@@ -5,6 +5,7 @@ import signal
 import time
 
 import pytest
+from waiting import until
 
 
 @pytest.fixture
@@ -12,6 +13,7 @@ def box(microvms):
     microvms.ok("create", "--name", "box", "--disk", "1GiB", "-m", "256MiB", "base/box")
     microvms.ok("exec", "box", "--", "dd", "if=/dev/urandom", "of=/root/blob", "bs=1M", "count=60", timeout=240)
     microvms.ok("exec", "-d", "box", "--", "sh", "-c", "while :; do echo x >> /root/ticks; sleep 0.05; done")
+    assert until(lambda: microvms.run("exec", "box", "--", "test", "-s", "/root/ticks").code == 0)
     return microvms
 
 
