@@ -49,7 +49,8 @@ using std::chrono::steady_clock;
 namespace {
 
 constexpr milliseconds kRemoveTimeout{10'000};
-constexpr milliseconds kLeaveTimeout{200};
+// What has served layers or the network ends by itself once nobody needs it.
+constexpr milliseconds kLeaveTimeout{2'000};
 
 Channel keeper_of(const fs::path& directory) {
   std::optional<Channel> channel = Channel::connect(directory);
