@@ -157,7 +157,7 @@ def test_without_asyncio_it_is_the_same(edge, work):
         assert client.sandbox(items[0].sandbox.id).run(["true"]).ok and len(client.sandboxes()) == 4
 
 
-ASYNCIO_ONLY = {"connect", "forward"}
+ASYNCIO_ONLY = {"connect", "connect_screen", "forward"}
 
 
 @pytest.mark.parametrize("name", ["DSecClient", "Sandbox", "Session", "Command", "Records"])
