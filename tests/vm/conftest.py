@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import rootfs
+import tiny_disk
 from dsec_tool import ROOT, Dsec
 from guest_machine import Machine, make_disk, make_images
 from on_backend import OnBackend
@@ -71,5 +72,15 @@ def microvms(work, kernel_home):
     tool = OnBackend(work / "home", work, "microvm")
     rootfs.import_base(tool)
     tool.give_kernel(kernel_home)
+    yield tool
+    tool.clean_up()
+
+
+@pytest.fixture
+def fullvms(work, kernel_home):
+    """`dsec` whose sandboxes are full VMs, with base/tiny, a disk of one sector that says what it does."""
+    tool = OnBackend(work / "home", work, "fullvm")
+    tool.give_kernel(kernel_home)
+    tool.ok("import", "base/tiny", f"disk:{tiny_disk.make(work / 'tiny.img')}")
     yield tool
     tool.clean_up()

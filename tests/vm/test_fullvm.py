@@ -12,18 +12,13 @@ import leftovers
 import pytest
 import rootfs
 import tiny_disk
-from on_backend import OnBackend
 from on_edge import OnEdge
 from png import Picture
 
 
 @pytest.fixture
-def dsec(work, kernel_home):
-    tool = OnBackend(work / "home", work, "fullvm")
-    tool.give_kernel(kernel_home)
-    tool.ok("import", "base/tiny", f"disk:{tiny_disk.make(work / 'tiny.img')}")
-    yield tool
-    tool.clean_up()
+def dsec(fullvms):
+    return fullvms
 
 
 def await_log(dsec, name: str, words: str, patience: float = 60) -> str:

@@ -4,9 +4,7 @@ import asyncio
 
 import pytest
 import python_sdk  # noqa: F401 - where libdsec is
-import tiny_disk
 from dsec_tool import BIN
-from on_backend import OnBackend
 from png import Picture
 
 import libdsec
@@ -27,15 +25,6 @@ def test_a_microvm_is_driven_as_a_container_is(microvms):
                 assert (await session.run("pwd")).stdout == "/tmp\n"
 
     asyncio.run(drive())
-
-
-@pytest.fixture
-def fullvms(work, kernel_home):
-    tool = OnBackend(work / "home", work, "fullvm")
-    tool.give_kernel(kernel_home)
-    tool.ok("import", "base/tiny", f"disk:{tiny_disk.make(work / 'tiny.img')}")
-    yield tool
-    tool.clean_up()
 
 
 def test_the_screen_of_a_full_vm_is_seen_and_acted_on(fullvms):
